@@ -14,7 +14,6 @@ use leasehold::cli;
 use leasehold::cli::SettingHelp;
 use leasehold::cli::arguments::CONNECTION_HEADING;
 use leasehold::client::{LeaseGrantOptions, PutOptions, WatchOptions};
-use leasehold::server::admin::Check;
 use leasehold::server::config::{Config, ConfigSources, SETTINGS, environment_variable};
 use leasehold::server::metrics::Metrics;
 use serde_json::Value;
@@ -68,10 +67,10 @@ fn every_help_is_as_it_was() {
 fn every_metric_is_as_it_was() {
     let metrics = Metrics::new();
     // Those that come with the first event.
-    metrics.watches_canceled("client", 1);
-    metrics.clock_drifts("n2", 0.0);
+    metrics.watch.canceled("client").increment(1);
+    metrics.leader_lease.set_clock_drift("n2", 0.0);
     metrics.peer("n2");
-    metrics.checked("readyz", &[Check::ok("started")]);
+    metrics.health.checked("readyz", "started", true);
     let scrape = metrics.render(|_| {});
     let mut about: BTreeMap<&str, String> = BTreeMap::new();
     let mut labels: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();

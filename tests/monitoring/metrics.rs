@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::server::admin::Check;
 use leasehold::server::metrics::Metrics;
 
 use crate::promql;
@@ -18,10 +17,10 @@ impl Catalog {
     /// Everything that the code registers, those included that come with the first event.
     pub(crate) fn of_the_code() -> Self {
         let metrics = Metrics::new();
-        metrics.watches_canceled("client", 1);
-        metrics.clock_drifts("n2", 0.0);
+        metrics.watch.canceled("client").increment(1);
+        metrics.leader_lease.set_clock_drift("n2", 0.0);
         metrics.peer("n2");
-        metrics.checked("readyz", &[Check::ok("started")]);
+        metrics.health.checked("readyz", "started", true);
         let mut catalog = Self::default();
         catalog.add(&metrics.render(|_| {}));
         catalog

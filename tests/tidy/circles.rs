@@ -14,7 +14,6 @@ const WITH_CIRCLES: &[&str] = &[
     "raft",
     "server::config",
     "server::disk",
-    "server::metrics",
     "server::session",
 ];
 /// Rooms of the server, and floors that they stand on each other.
@@ -29,7 +28,6 @@ const UPWARDS: &[(&str, &str)] = &[
     ("disk", "peers"),
     ("disk", "watch"),
     ("driver", "session"),
-    ("metrics", "admin"),
     ("peers", "driver"),
     ("status", "session"),
     ("threads", "disk"),

@@ -23,8 +23,6 @@ const LARGER: &[(&str, &str)] = &[
     ("raft/consensus/mod.rs", "new"),
     ("server/admin/probes.rs", "refresh"),
     ("server/config/mod.rs", "Config"),
-    ("server/metrics/raft.rs", "RaftMetrics"),
-    ("server/metrics/raft.rs", "new"),
     ("server/run/offline/force.rs", "force_new_cluster"),
     ("server/session/mod.rs", "Sessions"),
     ("server/session/scan.rs", "run"),

@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use crate::api::Class;
 use crate::raft::{Invalidation, Status};
 use crate::server::admin::{AdminSource, Answer, Check};
-use crate::server::metrics::{Metrics, PortMetrics};
+use crate::server::metrics::{AlarmType, ConnectionMetrics, HashCheck, Metrics, OperationKind};
 use crate::server::session::Sessions;
 use crate::server::status::startup::{Startup, StartupProgress};
 use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
@@ -32,13 +32,21 @@ pub(crate) struct Probes {
     pub(crate) node: OnceLock<Arc<NodeProbes>>,
 }
 
+impl Probes {
+    fn count(&self, probe: &'static str, checks: &[Check]) {
+        for check in checks {
+            self.metrics.health.checked(probe, check.name, check.ok);
+        }
+    }
+}
+
 impl AdminSource for Probes {
     fn live(&self) -> Vec<Check> {
         let checks = match self.node.get() {
             None => vec![Check::ok("threads")],
             Some(node) => vec![node.threads()],
         };
-        self.metrics.checked("livez", &checks);
+        self.count("livez", &checks);
         checks
     }
 
@@ -51,7 +59,7 @@ impl AdminSource for Probes {
                 }
                 Some(node) => node.ready().await,
             };
-            self.metrics.checked("readyz", &checks);
+            self.count("readyz", &checks);
             checks
         })
     }
@@ -239,9 +247,7 @@ impl NodeProbes {
             .assumption_violations
             .absolute(counters.assumption_violations());
         for reason in Invalidation::ALL {
-            lease
-                .invalidations(reason)
-                .absolute(counters.invalidations(reason));
+            lease.invalidations[reason].absolute(counters.invalidations(reason));
         }
 
         let raft = &metrics.raft;
@@ -268,7 +274,7 @@ impl NodeProbes {
         metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
         for class in Class::ALL {
             let waiting = sessions.backlog.waiting(class);
-            metrics.work.in_flight(class).set(waiting as f64);
+            metrics.work.in_flight[class].set(waiting as f64);
         }
         metrics.work.room.set(sessions.backlog.room() as f64);
         metrics
@@ -282,27 +288,28 @@ impl NodeProbes {
             .removed_through
             .set(sessions.removed.through() as f64);
         let (agreed, differed) = sessions.integrity.checks();
-        metrics.storage.hash_checks_agreed.absolute(agreed);
-        metrics.storage.hash_checks_differed.absolute(differed);
+        let storage = &metrics.storage;
+        storage.hash_checks[HashCheck::Agreed].absolute(agreed);
+        storage.hash_checks[HashCheck::Differed].absolute(differed);
         let is_alarm = !sessions.integrity.is_sound();
-        metrics.storage.corruption_alarm.set(flag(is_alarm));
+        storage.alarms[AlarmType::Corrupt].set(flag(is_alarm));
         let is_full = sessions.room.is_alarm();
-        metrics.storage.space_alarm.set(flag(is_full));
+        storage.alarms[AlarmType::NoSpace].set(flag(is_full));
         // What cannot be measured is not shown; the store reports its own failure.
         if let Ok(bytes) = sessions.store.storage_bytes() {
-            metrics.storage.size_bytes.set(bytes as f64);
+            storage.size_bytes.set(bytes as f64);
         }
 
         let mvcc = &metrics.mvcc;
         let keys = sessions.store.keys();
         mvcc.keys.set(keys.map_or(f64::NAN, |keys| keys as f64));
         let operations = sessions.store.operations();
-        mvcc.puts.absolute(operations.puts());
-        mvcc.deletes.absolute(operations.deletes());
+        mvcc.operations[OperationKind::Put].absolute(operations.puts());
+        mvcc.operations[OperationKind::Delete].absolute(operations.deletes());
 
         let ports = [
-            (&metrics.transport.client, Port::Client),
-            (&metrics.transport.peer, Port::Peer),
+            (&metrics.transport.client.connections, Port::Client),
+            (&metrics.transport.peer.connections, Port::Peer),
         ];
         for ((metrics, port), (_, endpoint)) in ports.into_iter().zip(&self.ports) {
             for round_trip in endpoint.look() {
@@ -310,18 +317,14 @@ impl NodeProbes {
             }
             self.refresh_port(metrics, port);
         }
-        metrics
-            .transport
-            .migrations
-            .absolute(self.transport.migrations());
-        metrics.transport.retries.absolute(self.transport.retries());
-        metrics.transport.ignored.absolute(self.transport.ignored());
+        let quic = &metrics.transport.quic;
+        quic.migrations.absolute(self.transport.migrations());
+        quic.retries.absolute(self.transport.retries());
+        quic.ignored.absolute(self.transport.ignored());
     }
 
-    fn refresh_port(&self, metrics: &PortMetrics, port: Port) {
-        metrics
-            .connections
-            .set(self.transport.connections(port) as f64);
+    fn refresh_port(&self, metrics: &ConnectionMetrics, port: Port) {
+        metrics.open.set(self.transport.connections(port) as f64);
         metrics
             .malformed_frames
             .absolute(self.transport.malformed_frames(port));
@@ -329,12 +332,12 @@ impl NodeProbes {
         metrics.lost_packets.absolute(traffic.lost_packets);
         metrics.sent_bytes.absolute(traffic.sent_bytes);
         metrics.received_bytes.absolute(traffic.received_bytes);
-        metrics
-            .handshakes("ok")
-            .absolute(self.transport.handshakes_ok(port));
+        let handshakes = &metrics.handshakes;
+        let completed = self.transport.handshakes_ok(port);
+        handshakes.of("ok").absolute(completed);
         for reason in HandshakeFailure::ALL {
             let count = self.transport.handshakes_failed(port, reason);
-            metrics.handshakes(reason.name()).absolute(count);
+            handshakes.of(reason.name()).absolute(count);
         }
     }
 }

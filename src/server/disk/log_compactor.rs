@@ -184,7 +184,7 @@ impl LogCompactor {
             let through = durable.may_cut(through);
             self.log_use.cut(through);
             self.mailbox.send(Mail::Input(Input::Compact(through)));
-            let metrics = &self.metrics.raft;
+            let metrics = &self.metrics.storage;
             metrics.log_compactions.increment(1);
             let took = began.elapsed();
             metrics.log_compaction_seconds.record(took.as_secs_f64());

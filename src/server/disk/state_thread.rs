@@ -24,7 +24,7 @@ use crate::server::disk::store::{
     Applied, Retired, StateStore, StoreError, StoreOptions, Uncounted,
 };
 use crate::server::driver::{Mail, Mailbox};
-use crate::server::metrics::{Metrics, stopwatch};
+use crate::server::metrics::{Metrics, OperationKind, stopwatch};
 use crate::server::peers::transfer::Incoming;
 use crate::server::threads::queue::BatchQueue;
 use crate::server::watch::Watches;
@@ -191,7 +191,7 @@ impl StateThread {
             !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
         };
         let txns = replies.iter().filter(is_txn).count();
-        self.metrics.mvcc.txns.increment(txns as u64);
+        self.metrics.mvcc.operations[OperationKind::Txn].increment(txns as u64);
         let replies = replies
             .into_iter()
             .map(|applied| (applied.id, applied.reply))
@@ -252,7 +252,7 @@ impl StateThread {
         self.watches.judge();
         self.metrics.raft.without_state.set(0.0);
         let took = began.elapsed();
-        let seconds = &self.metrics.raft.snapshot_install_seconds;
+        let seconds = &self.metrics.snapshots.install_seconds;
         seconds.record(took.as_secs_f64());
         tracing::info!(%id, ?took, "snapshot installed");
         Ok(())

@@ -83,10 +83,7 @@ impl Effects for EffectRunner {
     }
 
     fn send(&mut self, envelope: Envelope) -> Option<Envelope> {
-        self.metrics
-            .raft
-            .messages_sent(kind_of(&envelope.message))
-            .increment(1);
+        self.metrics.raft.messages_sent[kind_of(&envelope.message)].increment(1);
         self.peers.send(envelope)
     }
 
@@ -209,7 +206,7 @@ impl PeerHandler for Post {
     }
 
     fn on_drift(&self, peer: &PeerInfo, ratio: f64) {
-        self.metrics.clock_drifts(&peer.name, ratio);
+        self.metrics.leader_lease.set_clock_drift(&peer.name, ratio);
     }
 }
 
@@ -230,7 +227,7 @@ impl LogEvents for LogReports {
     }
 
     fn measured(&mut self, size: LogSize) {
-        let metrics = &self.metrics.raft;
+        let metrics = &self.metrics.storage;
         metrics.log_first_index.set(size.first.0 as f64);
         metrics.log_segments.set(size.segments as f64);
         metrics.log_bytes.set(size.bytes as f64);

@@ -169,7 +169,7 @@ impl Observer for Reporter {
                 }
             }
             Event::RequestExpired => {
-                self.metrics.work.expired(ExpiredIn::Queue).increment(1);
+                self.metrics.work.expired[ExpiredIn::Queue].increment(1);
             }
             Event::Leases(counts, totals) => {
                 self.metrics.leases.changed(counts);

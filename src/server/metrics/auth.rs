@@ -1,37 +1,32 @@
-//! Metrics of requests that were refused for who asked.
+//! Requests refused by authentication or access control.
 
-use metrics::Counter;
-
-use super::Register;
+use super::table::{By, Counter, labels, metrics};
 use crate::api::ErrorKind;
 
-/// What was wrong with who asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthFailure {
-    /// Nobody of that name with that password or certificate, or no token of this cluster.
-    Unauthenticated,
-    /// The token has had its time.
-    TokenExpired,
-    /// Who it is was clear, and may not do it.
-    PermissionDenied,
-    /// After wrong passwords: the next one was not looked at yet.
-    LockedOut,
+metrics! {
+    /// Requests refused by authentication or access control.
+    pub struct AuthMetrics {
+        pub failures: By<AuthFailure, Counter> = "leasehold_auth_failures_total",
+            "Requests refused by authentication or access control, by reason.";
+    }
 }
 
-/// Requests refused for who asked.
-pub struct AuthMetrics {
-    failures: [Counter; AuthFailure::ALL.len()],
+labels! {
+    /// Why a request was refused.
+    pub enum AuthFailure: "reason" {
+        /// No user with this name and password or certificate, or a token of another cluster.
+        Unauthenticated = "unauthenticated",
+        /// The token has expired.
+        TokenExpired = "token_expired",
+        /// The user is known and lacks the permission.
+        PermissionDenied = "permission_denied",
+        /// Too many wrong passwords: this one was not checked.
+        LockedOut = "locked_out",
+    }
 }
 
 impl AuthFailure {
-    const ALL: [Self; 4] = [
-        Self::Unauthenticated,
-        Self::TokenExpired,
-        Self::PermissionDenied,
-        Self::LockedOut,
-    ];
-
-    /// What an error says about who asked, if it does.
+    /// The reason for an error, if it is one of these.
     pub(super) fn of(kind: &ErrorKind) -> Option<Self> {
         match kind {
             ErrorKind::Unauthenticated => Some(Self::Unauthenticated),
@@ -39,32 +34,5 @@ impl AuthFailure {
             ErrorKind::PermissionDenied => Some(Self::PermissionDenied),
             _ => None,
         }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Unauthenticated => "unauthenticated",
-            Self::TokenExpired => "token_expired",
-            Self::PermissionDenied => "permission_denied",
-            Self::LockedOut => "locked_out",
-        }
-    }
-}
-
-impl AuthMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        Self {
-            failures: AuthFailure::ALL.map(|reason| {
-                register.labelled(&[("reason", reason.label())]).counter(
-                    "leasehold_auth_failures_total",
-                    "Requests refused by authentication or access control, by reason.",
-                )
-            }),
-        }
-    }
-
-    /// Requests refused for this.
-    pub fn failures(&self, reason: AuthFailure) -> &Counter {
-        &self.failures[reason as usize]
     }
 }

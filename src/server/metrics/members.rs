@@ -1,29 +1,24 @@
-//! Who is a member, in numbers.
+//! The members of the cluster, by their role.
 
-use metrics::Gauge;
-
-use super::Register;
+use super::table::{By, Gauge, labels, metrics};
 use crate::api::{Member, Membership};
 
-/// The members of the configuration in force, as this node has it.
-pub struct MemberMetrics {
-    /// Those that vote.
-    pub voters: Gauge,
-    /// Those that receive everything and do not vote, be it that they become voters by themselves.
-    pub learners: Gauge,
+metrics! {
+    /// The members of the cluster, by their role.
+    pub struct MemberMetrics {
+        count: By<MemberRole, Gauge> = "leasehold_members",
+            "Members of the latest configuration that this node knows.";
+    }
+}
+
+labels! {
+    enum MemberRole: "role" {
+        Voter = "voter",
+        Learner = "learner",
+    }
 }
 
 impl MemberMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        const NAME: &str = "leasehold_members";
-        const HELP: &str = "Members of the latest configuration that this node knows.";
-        let gauge = |role| register.labelled(&[("role", role)]).gauge(NAME, HELP);
-        Self {
-            voters: gauge("voter"),
-            learners: gauge("learner"),
-        }
-    }
-
     /// The members are these.
     pub(crate) fn set(&self, members: &[Member]) {
         let votes = |member: &&Member| {
@@ -31,7 +26,8 @@ impl MemberMetrics {
             membership.votes()
         };
         let voters = members.iter().filter(votes).count();
-        self.voters.set(voters as f64);
-        self.learners.set((members.len() - voters) as f64);
+        let learners = members.len() - voters;
+        self.count[MemberRole::Voter].set(voters as f64);
+        self.count[MemberRole::Learner].set(learners as f64);
     }
 }

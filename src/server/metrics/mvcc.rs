@@ -1,45 +1,30 @@
-//! The keys, and what is done to them.
+//! Keys, and operations on them.
 
-use metrics::{Counter, Gauge};
+use super::table::{By, Counter, Gauge, labels, metrics};
 
-use super::Register;
-
-/// The keys, and what is done to them.
-pub struct MvccMetrics {
-    /// How many keys there are; NaN until they are counted.
-    pub keys: Gauge,
-    /// Ranges that clients were served, single keys included.
-    pub ranges: Counter,
-    /// Keys written.
-    pub puts: Counter,
-    /// Keys deleted.
-    pub deletes: Counter,
-    /// Transactions carried out.
-    pub txns: Counter,
+metrics! {
+    /// Keys, and operations on them.
+    pub struct MvccMetrics {
+        pub keys: Gauge = "leasehold_mvcc_keys",
+            "Keys that currently exist, old revisions not counted; NaN after a start or an \
+             installed snapshot until they have been counted.";
+        pub operations: By<OperationKind, Counter> = "leasehold_mvcc_operations_total",
+            "Key-value operations on this node, by kind: ranges read for clients (a single key \
+             counts as one), keys written, keys deleted (by clients and by ended leases), and \
+             transactions.";
+    }
 }
 
-impl MvccMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        let operations = |op| {
-            register.labelled(&[("op", op)]).counter(
-                "leasehold_mvcc_operations_total",
-                "Key-value operations on this node, by kind: ranges read for clients (a single key \
-                 counts as one), keys written, keys deleted (by clients and by ended leases), and \
-                 transactions.",
-            )
-        };
-        let keys = register.gauge(
-            "leasehold_mvcc_keys",
-            "Keys that currently exist, old revisions not counted; NaN after a start or an \
-             installed snapshot until they have been counted.",
-        );
-        keys.set(f64::NAN);
-        Self {
-            keys,
-            ranges: operations("range"),
-            puts: operations("put"),
-            deletes: operations("delete"),
-            txns: operations("txn"),
-        }
+labels! {
+    /// A kind of key-value operation.
+    pub enum OperationKind: "op" {
+        /// A range was read for a client.
+        Range = "range",
+        /// A key was written.
+        Put = "put",
+        /// A key was deleted.
+        Delete = "delete",
+        /// A transaction was executed.
+        Txn = "txn",
     }
 }

@@ -1,48 +1,25 @@
-//! The process, as the system counts what it uses.
+//! The process, as the system counts its resources.
 
-use metrics::{Counter, Gauge};
+use super::table::{Counter, Gauge, metrics};
 
-use super::Register;
-
-pub(super) struct ProcessMetrics {
-    cpu_seconds: Counter,
-    open_fds: Gauge,
-    max_fds: Gauge,
-    virtual_memory_bytes: Gauge,
-    virtual_memory_max_bytes: Gauge,
-    resident_memory_bytes: Gauge,
-    start_time_seconds: Gauge,
-    threads: Gauge,
+metrics! {
+    pub(super) struct ProcessMetrics {
+        cpu_seconds: Counter = "process_cpu_seconds_total",
+            "User and system time of the process, in whole seconds.";
+        open_fds: Gauge = "process_open_fds", "Open file descriptors.";
+        max_fds: Gauge = "process_max_fds", "Maximum number of open file descriptors.";
+        virtual_memory_bytes: Gauge = "process_virtual_memory_bytes", "Virtual memory in bytes.";
+        virtual_memory_max_bytes: Gauge = "process_virtual_memory_max_bytes",
+            "Maximum amount of virtual memory available, in bytes.";
+        resident_memory_bytes: Gauge = "process_resident_memory_bytes",
+            "Resident memory in bytes.";
+        start_time_seconds: Gauge = "process_start_time_seconds",
+            "When the process started, as a Unix timestamp in seconds.";
+        threads: Gauge = "process_threads", "Threads of the process.";
+    }
 }
 
 impl ProcessMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        Self {
-            cpu_seconds: register.counter(
-                "process_cpu_seconds_total",
-                "User and system time of the process, in whole seconds.",
-            ),
-            open_fds: register.gauge("process_open_fds", "Open file descriptors."),
-            max_fds: register.gauge(
-                "process_max_fds",
-                "Maximum number of open file descriptors.",
-            ),
-            virtual_memory_bytes: register
-                .gauge("process_virtual_memory_bytes", "Virtual memory in bytes."),
-            virtual_memory_max_bytes: register.gauge(
-                "process_virtual_memory_max_bytes",
-                "Maximum amount of virtual memory available, in bytes.",
-            ),
-            resident_memory_bytes: register
-                .gauge("process_resident_memory_bytes", "Resident memory in bytes."),
-            start_time_seconds: register.gauge(
-                "process_start_time_seconds",
-                "When the process started, as a Unix timestamp in seconds.",
-            ),
-            threads: register.gauge("process_threads", "Threads of the process."),
-        }
-    }
-
     pub(super) fn refresh(&self) {
         let now = metrics_process::collector::collect();
         if let Some(seconds) = now.cpu_seconds_total {

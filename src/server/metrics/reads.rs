@@ -2,99 +2,68 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::{Counter, Histogram};
-
-use super::Register;
+use super::table::{By, Counter, Handle, Histogram, LabelValue, Register, labels, metrics};
 use crate::api::{ReadCounts, ReadPath};
 
-/// Reads, by the authority they were served on.
-pub struct ReadMetrics {
-    total: [Tally; READ_PATHS.len()],
-    duration_seconds: [Histogram; READ_PATHS.len()],
-    fallbacks: [Counter; ReadFallback::ALL.len()],
-    /// Reads that waited for consensus and were refused.
-    pub read_index_failures: Counter,
-    /// How old a state was at most that a read was served from, in seconds, where it may be old and
-    /// that is known.
-    pub staleness_seconds: Histogram,
+metrics! {
+    /// Reads, by the authority they were served on.
+    pub struct ReadMetrics {
+        pub total: By<ReadPath, Tally> = "leasehold_reads_total", "Reads served, by authority.";
+        pub duration_seconds: By<ReadPath, Histogram> = "leasehold_read_duration_seconds",
+            "Time inside the server of reads, by authority; one read in 64 is sampled.";
+        pub fallbacks: By<ReadFallback, Counter> = "leasehold_read_fallbacks_total",
+            "Reads that the receiving node could not serve at once by itself, by reason.";
+        pub read_index_failures: Counter = "leasehold_raft_read_index_failures_total",
+            "Reads that waited for a quorum round, a leader or the state machine, and failed.";
+        pub staleness_seconds: Histogram = "leasehold_read_staleness_seconds",
+            "Proven upper bound on the age of the state that served a serializable or \
+             bounded-staleness read; one read in 64 is sampled.";
+    }
 }
 
-/// Why a read that could have been served by the session that received it was not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadFallback {
-    /// The lease was void.
-    LeaseInvalid,
-    /// The store had not yet applied what was committed when the read arrived.
-    Behind,
-    /// This node is configured not to serve under the lease.
-    Disabled,
-    /// The state could not be proved to be as young as was asked.
-    TooOld,
-    /// The store had not yet reached the revision that was asked for.
-    Revision,
+labels! {
+    /// Why the session that received a read could not serve it by itself.
+    pub enum ReadFallback: "reason" {
+        /// The leader lease was not valid.
+        LeaseInvalid = "lease_invalid",
+        /// The store had not yet applied everything that was committed when the read arrived.
+        Behind = "behind",
+        /// Leader leases are disabled on this node.
+        Disabled = "disabled",
+        /// The state could not be proved to be recent enough.
+        TooOld = "too_old",
+        /// The store had not yet reached the requested revision.
+        Revision = "revision",
+    }
 }
 
-impl ReadFallback {
-    pub(super) const ALL: [Self; 5] = [
-        Self::LeaseInvalid,
-        Self::Behind,
-        Self::Disabled,
-        Self::TooOld,
-        Self::Revision,
-    ];
+impl LabelValue for ReadPath {
+    const LABEL: &'static str = "path";
+    type Each<H> = [H; 4];
 
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::LeaseInvalid => "lease_invalid",
-            Self::Behind => "behind",
-            Self::Disabled => "disabled",
-            Self::TooOld => "too_old",
-            Self::Revision => "revision",
-        }
+    fn each<H>(make: impl FnMut(Self) -> H) -> Self::Each<H> {
+        [
+            Self::Lease,
+            Self::ReadIndex,
+            Self::Serializable,
+            Self::Follower,
+        ]
+        .map(make)
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn value(self) -> &'static str {
+        self.name()
     }
 }
 
 impl ReadMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        Self {
-            total: READ_PATHS.map(|path| Tally {
-                counter: register
-                    .labelled(&[("path", path.name())])
-                    .counter("leasehold_reads_total", "Reads served, by authority."),
-                so_far: AtomicU64::new(0),
-            }),
-            duration_seconds: READ_PATHS.map(|path| {
-                register.labelled(&[("path", path.name())]).histogram(
-                    "leasehold_read_duration_seconds",
-                    "Time inside the server of reads, by authority; one read in 64 is sampled.",
-                )
-            }),
-            fallbacks: ReadFallback::ALL.map(|reason| {
-                register.labelled(&[("reason", reason.label())]).counter(
-                    "leasehold_read_fallbacks_total",
-                    "Reads that the receiving node could not serve at once by itself, by reason.",
-                )
-            }),
-            read_index_failures: register.counter(
-                "leasehold_raft_read_index_failures_total",
-                "Reads that waited for a quorum round, a leader or the state machine, and failed.",
-            ),
-            staleness_seconds: register.histogram(
-                "leasehold_read_staleness_seconds",
-                "Proven upper bound on the age of the state that served a serializable or \
-                 bounded-staleness read; one read in 64 is sampled.",
-            ),
-        }
-    }
-
-    /// Reads served.
-    pub fn total(&self, path: ReadPath) -> &Tally {
-        &self.total[path_index(path)]
-    }
-
     /// All reads served so far.
     pub fn counts(&self) -> ReadCounts {
-        let count = |path| self.total(path).so_far.load(Ordering::Relaxed);
+        let count = |path| self.total[path].so_far.load(Ordering::Relaxed);
         ReadCounts {
             lease: count(ReadPath::Lease),
             read_index: count(ReadPath::ReadIndex),
@@ -102,30 +71,21 @@ impl ReadMetrics {
             serializable: count(ReadPath::Serializable),
         }
     }
-
-    /// How long a read took, from decoded request to encoded reply, in seconds. Sampled: record
-    /// only what a [`Sampler`] lets through.
-    pub fn duration_seconds(&self, path: ReadPath) -> &Histogram {
-        &self.duration_seconds[path_index(path)]
-    }
-
-    /// Reads that had to ask or to wait, although the session might have served them.
-    pub fn fallbacks(&self, reason: ReadFallback) -> &Counter {
-        &self.fallbacks[reason as usize]
-    }
 }
 
-fn path_index(path: ReadPath) -> usize {
-    READ_PATHS
-        .iter()
-        .position(|known| *known == path)
-        .expect("READ_PATHS holds every path")
-}
-
-/// A counter that can be read, too.
+/// A counter whose value can be read, too.
 pub struct Tally {
     counter: Counter,
     so_far: AtomicU64,
+}
+
+impl Handle for Tally {
+    fn register(register: &Register, name: &'static str, help: &'static str) -> Self {
+        Self {
+            counter: Counter::register(register, name, help),
+            so_far: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Tally {
@@ -136,9 +96,8 @@ impl Tally {
     }
 }
 
-/// Lets one of every 64 reads through: a histogram sample costs more than the read of a batch.
-/// Shared by all sessions of a node, so that those of short connections are measured like any
-/// other.
+/// Selects one of every 64 reads: a histogram sample costs more than the read of a batch. Shared by
+/// all sessions of a node, so that those of short connections are sampled like any other.
 #[derive(Debug, Default)]
 pub struct Sampler {
     seen: AtomicU64,
@@ -154,10 +113,3 @@ impl Sampler {
         before / Self::EVERY != before.wrapping_add(reads) / Self::EVERY
     }
 }
-
-const READ_PATHS: [ReadPath; 4] = [
-    ReadPath::Lease,
-    ReadPath::ReadIndex,
-    ReadPath::Follower,
-    ReadPath::Serializable,
-];

@@ -160,24 +160,18 @@ fn every_value_of_every_label_is_there_from_the_start() {
 fn a_handle_moves_its_own_series_and_no_other() {
     let metrics = Metrics::new();
     for reason in Invalidation::ALL {
-        metrics
-            .leader_lease
-            .invalidations(reason)
-            .increment(1 + reason as u64);
+        metrics.leader_lease.invalidations[reason].increment(1 + reason as u64);
     }
     for reason in ReadFallback::ALL {
-        metrics.reads.fallbacks(reason).increment(1 + reason as u64);
+        metrics.reads.fallbacks[reason].increment(1 + reason as u64);
     }
-    metrics.reads.total(ReadPath::Serializable).increment(7);
+    metrics.reads.total[ReadPath::Serializable].increment(7);
     metrics.requests.succeeded("put").increment(3);
     metrics.request_failed("put", &ErrorKind::NoLeader);
     metrics.storage.wal_batch_entries.record(5.0);
-    metrics.transport.peer.handshakes("cluster").absolute(4);
-    metrics
-        .transport
-        .peer
-        .handshakes("not known here")
-        .absolute(5);
+    let handshakes = &metrics.transport.peer.connections.handshakes;
+    handshakes.of("cluster").absolute(4);
+    handshakes.of("not known here").absolute(5);
     let text = metrics.render(|metrics| metrics.raft.term.set(9.0));
     let total = |name, label: &str, of: &str| value(&text, &format!("{name}{{{label}=\"{of}\"}}"));
     for reason in Invalidation::ALL {
@@ -225,18 +219,14 @@ fn a_handle_moves_its_own_series_and_no_other() {
 
 #[test]
 fn checks_and_members_are_told_apart_by_their_names() {
-    use crate::server::admin::Check;
     let metrics = Metrics::new();
     let text = metrics.render(|_| {});
     assert!(!text.contains("leasehold_healthcheck{"), "nobody has asked");
     for ok in [true, true, false] {
-        let caught_up = match ok {
-            true => Check::ok("caught_up"),
-            false => Check::failed("caught_up", "it is behind"),
-        };
-        metrics.checked("readyz", &[Check::ok("started"), caught_up]);
+        metrics.health.checked("readyz", "started", true);
+        metrics.health.checked("readyz", "caught_up", ok);
     }
-    metrics.checked("livez", &[Check::ok("threads")]);
+    metrics.health.checked("livez", "threads", true);
     metrics.peer("n2").lag_entries.set(7.0);
     metrics.peer("n3").heartbeat_send_failures.increment(2);
     metrics.peer("n3").heartbeat_send_failures.increment(1);

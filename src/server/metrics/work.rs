@@ -1,103 +1,40 @@
-//! Metrics of requests that were turned away, and of those that wait.
+//! Admission control: requests in flight, and those that were rejected or expired.
 
-use metrics::{Counter, Gauge};
-
-use super::Register;
+use super::table::{By, Counter, Gauge, labels, metrics};
 use crate::api::Class;
 
-/// Why a request was not taken in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// As many wait as may.
-    Waiting,
-    /// The node, or its connection, holds as many bytes as it may.
-    Memory,
-}
-
-/// Where a request was when its deadline was over before anything had been done for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpiredIn {
-    /// On its way to consensus.
-    Queue,
-    /// Waiting for its turn to scan.
-    Scan,
-}
-
-/// What waits, and what was turned away.
-pub struct WorkMetrics {
-    in_flight: [Gauge; Class::ALL.len()],
-    rejected: [[Counter; Rejection::ALL.len()]; Class::ALL.len()],
-    expired: [Counter; ExpiredIn::ALL.len()],
-    /// How many writes the node lets wait.
-    pub room: Gauge,
-}
-
-impl Rejection {
-    const ALL: [Self; 2] = [Self::Waiting, Self::Memory];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Memory => "memory",
-        }
+metrics! {
+    /// Admission control: requests in flight, and those that were rejected or expired.
+    pub struct WorkMetrics {
+        pub in_flight: By<Class, Gauge> = "leasehold_requests_in_flight",
+            "Requests accepted and not answered yet, by priority class.";
+        pub rejected: By<Class, By<Rejection, Counter>> = "leasehold_requests_rejected_total",
+            "Requests rejected because the server was overloaded.";
+        pub expired: By<ExpiredIn, Counter> = "leasehold_requests_expired_total",
+            "Requests dropped because their deadline had passed before work on them began.";
+        pub room: Gauge = "leasehold_requests_write_limit",
+            "Number of waiting requests up to which this node accepts another write.";
     }
 }
 
-impl ExpiredIn {
-    const ALL: [Self; 2] = [Self::Queue, Self::Scan];
+labels!(Class: "class", name);
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Scan => "scan",
-        }
+labels! {
+    /// Why a request was rejected.
+    pub enum Rejection: "reason" {
+        /// Too many requests of its class or worse are waiting.
+        Waiting = "waiting",
+        /// The memory budget of the node or of the connection is used up.
+        Memory = "memory",
     }
 }
 
-impl WorkMetrics {
-    pub(super) fn new(register: Register<'_>) -> Self {
-        Self {
-            in_flight: Class::ALL.map(|class| {
-                register.labelled(&[("class", class.name())]).gauge(
-                    "leasehold_requests_in_flight",
-                    "Requests accepted and not answered yet, by priority class.",
-                )
-            }),
-            rejected: Class::ALL.map(|class| {
-                Rejection::ALL.map(|reason| {
-                    register
-                        .labelled(&[("class", class.name()), ("reason", reason.name())])
-                        .counter(
-                            "leasehold_requests_rejected_total",
-                            "Requests rejected because the server was overloaded.",
-                        )
-                })
-            }),
-            expired: ExpiredIn::ALL.map(|phase| {
-                register.labelled(&[("phase", phase.name())]).counter(
-                    "leasehold_requests_expired_total",
-                    "Requests dropped because their deadline had passed before work on them began.",
-                )
-            }),
-            room: register.gauge(
-                "leasehold_requests_write_limit",
-                "Number of waiting requests up to which this node accepts another write.",
-            ),
-        }
-    }
-
-    /// Requests of this class that wait.
-    pub fn in_flight(&self, class: Class) -> &Gauge {
-        &self.in_flight[class as usize]
-    }
-
-    /// Requests that were turned away.
-    pub fn rejected(&self, class: Class, reason: Rejection) -> &Counter {
-        &self.rejected[class as usize][reason as usize]
-    }
-
-    /// Requests whose deadline was over before they were looked at.
-    pub fn expired(&self, phase: ExpiredIn) -> &Counter {
-        &self.expired[phase as usize]
+labels! {
+    /// Where a request waited when its deadline passed.
+    pub enum ExpiredIn: "phase" {
+        /// In the queue of the consensus thread.
+        Queue = "queue",
+        /// For a permit to scan.
+        Scan = "scan",
     }
 }

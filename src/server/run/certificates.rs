@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::start::{StartError, load_tls};
 use crate::server::config::TlsFiles;
-use crate::server::metrics::{Metrics, PortMetrics};
+use crate::server::metrics::{CertificateMetrics, Metrics, ReloadResult};
 use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;
 
@@ -111,8 +111,8 @@ impl Certificates {
                 let metrics = self.metrics.clone();
                 let (name, cluster) = (self.name.clone(), self.cluster_id);
                 for (shown, port) in [
-                    (&mut self.client, &metrics.transport.client),
-                    (&mut self.peer, &metrics.transport.peer),
+                    (&mut self.client, &metrics.transport.client.certificate),
+                    (&mut self.peer, &metrics.transport.peer.certificate),
                 ] {
                     renew(shown, port, &name, cluster, asked.is_ok());
                 }
@@ -136,7 +136,13 @@ impl Certificates {
 }
 
 /// Loads what has changed, or everything if `asked`.
-fn renew(shown: &mut Shown, port: &PortMetrics, name: &str, cluster: ClusterId, asked: bool) {
+fn renew(
+    shown: &mut Shown,
+    port: &CertificateMetrics,
+    name: &str,
+    cluster: ClusterId,
+    asked: bool,
+) {
     let found = shown.files.paths().stamps();
     if found == shown.stamps && !asked {
         return;
@@ -164,13 +170,13 @@ fn renew(shown: &mut Shown, port: &PortMetrics, name: &str, cluster: ClusterId, 
             shown.stamps = found;
             shown.complaint = None;
             let ends = tls.expires_at_unix_seconds() as f64;
-            port.certificate_expiry_seconds.set(ends);
-            port.certificate_reloads_ok.increment(1);
+            port.expiry_seconds.set(ends);
+            port.reloads[ReloadResult::Ok].increment(1);
             tracing::info!(port = shown.section, "new certificates loaded");
         }
         Err(complaint) => {
             if shown.complaint.as_ref() != Some(&complaint) {
-                port.certificate_reloads_failed.increment(1);
+                port.reloads[ReloadResult::Failed].increment(1);
                 tracing::error!(
                     port = shown.section,
                     "the changed certificates cannot be used; the previous ones stay in use: \

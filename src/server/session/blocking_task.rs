@@ -39,7 +39,7 @@ impl Errand {
             if stopwatch().saturating_duration_since(self.arrived) >= timeout(&call) {
                 // Nobody waits for what would be done.
                 let work = &self.shared.metrics.work;
-                work.expired(ExpiredIn::Queue).increment(1);
+                work.expired[ExpiredIn::Queue].increment(1);
                 let refusal = Error::not_applied(
                     ErrorKind::DeadlineExceeded,
                     "the deadline passed while the request was queued: this node is overloaded",

@@ -121,7 +121,7 @@ pub(super) fn answer(
     {
         return Ok(Err(refusal));
     }
-    shared.metrics.reads.total(path).increment(1);
+    shared.metrics.reads.total[path].increment(1);
     let wants_keys = matches!(
         question.request,
         Request::LeaseTimeToLive { keys: true, .. }

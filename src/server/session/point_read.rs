@@ -15,7 +15,7 @@ use crate::kv::access::{Policy, Rules};
 use crate::node::{Answer, Captured, Demand, Judged, Looked, Read, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Point, StoreError};
-use crate::server::metrics::{Phase, ReadFallback, Sampler, stopwatch};
+use crate::server::metrics::{OperationKind, Phase, ReadFallback, Sampler, stopwatch};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{
     EncodedHeader, POINT_REPLY_BYTES, PointRead, Record, Wanted, encode_point_reply,
@@ -100,8 +100,8 @@ impl Session {
         phases.until(Phase::Storage, now);
         let (shared, took) = (&self.shared, phases.total().as_secs_f64());
         let metrics = &shared.metrics;
-        metrics.reads.duration_seconds(ReadPath::Lease).record(took);
-        metrics.requests.duration_seconds("range").record(took);
+        metrics.reads.duration_seconds[ReadPath::Lease].record(took);
+        metrics.requests.duration_seconds.of("range").record(took);
         shared.account(now, &phases, Sampler::EVERY, || Told {
             method: "range",
             outcome: Outcome::read(ReadPath::Lease, shared.store.revision()),
@@ -309,7 +309,7 @@ impl Sessions {
             true => ReadFallback::Revision,
             false => ReadFallback::Behind,
         };
-        self.metrics.reads.fallbacks(reason).increment(1);
+        self.metrics.reads.fallbacks[reason].increment(1);
     }
 
     /// The lease of this leadership is void: a read goes to the driver.
@@ -318,14 +318,13 @@ impl Sessions {
             true => ReadFallback::LeaseInvalid,
             false => ReadFallback::Disabled,
         };
-        self.metrics.reads.fallbacks(reason).increment(1);
+        self.metrics.reads.fallbacks[reason].increment(1);
     }
 
     /// A read goes to the driver because this node has no lease.
     pub(super) fn count_uncovered(&self, consistency: Consistency) {
         if matches!(consistency, Consistency::MaxStaleness(_)) {
-            let fallbacks = self.metrics.reads.fallbacks(ReadFallback::TooOld);
-            fallbacks.increment(1);
+            self.metrics.reads.fallbacks[ReadFallback::TooOld].increment(1);
         }
     }
 }
@@ -406,12 +405,12 @@ impl Served {
         let metrics = &shared.metrics;
         for (path, count) in PATHS.into_iter().zip(self.paths) {
             if count > 0 {
-                metrics.reads.total(path).increment(count);
+                metrics.reads.total[path].increment(count);
             }
         }
         let all = self.paths.iter().sum();
         metrics.requests.succeeded("range").increment(all);
-        metrics.mvcc.ranges.increment(all);
+        metrics.mvcc.operations[OperationKind::Range].increment(all);
         if let Some(margin) = self.margin {
             let margins = &metrics.leader_lease.read_margin_seconds;
             margins.record(margin.as_secs_f64());

@@ -22,7 +22,7 @@ use crate::node::{Captured, Demand, ReadBuffer, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Snapshot, StoreError};
 use crate::server::driver::Mail;
-use crate::server::metrics::{ExpiredIn, stopwatch};
+use crate::server::metrics::{ExpiredIn, OperationKind, stopwatch};
 use crate::server::session::auth::Who;
 use crate::server::session::budget::ScanPlace;
 use crate::server::session::outbox::{Delivery, Outbox, Stages};
@@ -170,7 +170,7 @@ impl Scan {
         let shared = &*self.shared;
         if now.saturating_duration_since(self.began) >= self.left {
             // Nobody waits for what would be found.
-            shared.metrics.work.expired(ExpiredIn::Scan).increment(1);
+            shared.metrics.work.expired[ExpiredIn::Scan].increment(1);
             return Ok(Scanned::Done(Err(Error::not_applied(
                 ErrorKind::DeadlineExceeded,
                 "the deadline passed while the read was queued: this node is overloaded",
@@ -227,11 +227,11 @@ impl Scan {
         if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
             return Ok(Scanned::Done(Err(refusal)));
         }
-        shared.metrics.reads.total(path).increment(1);
-        let mvcc = &shared.metrics.mvcc;
+        shared.metrics.reads.total[path].increment(1);
+        let operations = &shared.metrics.mvcc.operations;
         match &self.query {
-            Query::Range(_) | Query::Page(_) => mvcc.ranges.increment(1),
-            Query::Txn(_) => mvcc.txns.increment(1),
+            Query::Range(_) | Query::Page(_) => operations[OperationKind::Range].increment(1),
+            Query::Txn(_) => operations[OperationKind::Txn].increment(1),
             Query::Snapshot(_) | Query::Auth(_) => {}
         }
         let found = match &self.query {

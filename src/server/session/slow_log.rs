@@ -160,7 +160,7 @@ impl Sessions {
         let told = told();
         let mut line = None;
         if is_slow {
-            metrics.slow(told.method).increment(1);
+            metrics.slow.of(told.method).increment(1);
             line = self.slow.pace(now);
         }
         // What the log tells of can be looked at more closely.

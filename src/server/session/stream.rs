@@ -600,7 +600,7 @@ impl Session {
         retry_after: Duration,
     ) {
         let metrics = &self.shared.metrics.work;
-        metrics.rejected(class, reason).increment(1);
+        metrics.rejected[class][reason].increment(1);
         self.reply(frame, what.method(), Err(slow_down(reason, retry_after)));
     }
 
@@ -705,7 +705,7 @@ impl Session {
         way.phases.until(Phase::Storage, now);
         let took = way.phases.total().as_secs_f64();
         let reads = &self.shared.metrics.reads;
-        reads.duration_seconds(path).record(took);
+        reads.duration_seconds[path].record(took);
         self.measure(&way, method);
         self.tell(now, &way, method, outcome, before);
     }
@@ -754,7 +754,7 @@ impl Session {
     fn measure(&self, way: &Way, method: &'static str) {
         let took = way.phases.total().as_secs_f64();
         let requests = &self.shared.metrics.requests;
-        requests.duration_seconds(method).record(took);
+        requests.duration_seconds.of(method).record(took);
     }
 
     pub(super) fn reply(

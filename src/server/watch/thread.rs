@@ -137,7 +137,7 @@ impl Desk {
         let revision = place.store.revision();
         for reason in ENDS {
             // It is to be seen before the first one.
-            place.metrics.watches_canceled(reason, 0);
+            place.metrics.watch.canceled(reason).increment(0);
         }
         Self {
             // Whoever starts knows nobody yet.
@@ -541,7 +541,7 @@ impl Desk {
                 let streams = &self.place.watches.counts.streams;
                 streams.fetch_sub(1, Ordering::Relaxed);
             }
-            self.place.metrics.watches_canceled(reason, 1);
+            self.place.metrics.watch.canceled(reason).increment(1);
         }
     }
 

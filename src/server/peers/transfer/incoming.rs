@@ -123,10 +123,10 @@ impl Incoming {
             }
             Err(unfit) => self.give_up(&unfit),
         };
-        let metrics = &self.metrics.raft;
-        metrics.snapshots_received(end).increment(1);
+        let metrics = &self.metrics.snapshots;
+        metrics.received[end].increment(1);
         let took = began.elapsed();
-        metrics.snapshot_receive_seconds.record(took.as_secs_f64());
+        metrics.receive_seconds.record(took.as_secs_f64());
         if let Some(word) = word {
             // It is told again by what this member does next.
             let _ = say(&mut sender, &self.limits, word).await;
@@ -241,7 +241,7 @@ impl Incoming {
                 let length = bytes.len();
                 // It fails when no more is wanted, and why is known in the next turn.
                 if chunks.send(bytes).await.is_ok() {
-                    let received = &self.metrics.raft.snapshot_received_bytes;
+                    let received = &self.metrics.snapshots.received_bytes;
                     received.increment(length as u64);
                 }
             }

@@ -64,10 +64,10 @@ impl Outgoing {
         peers.spawn(async move {
             let began = stopwatch();
             let end = this.transfer(peer, connection).await;
-            let metrics = &this.metrics.raft;
-            metrics.snapshots_sent(end).increment(1);
+            let metrics = &this.metrics.snapshots;
+            metrics.sent[end].increment(1);
             let took = began.elapsed();
-            metrics.snapshot_send_seconds.record(took.as_secs_f64());
+            metrics.send_seconds.record(took.as_secs_f64());
             drop(report);
         });
     }
@@ -239,7 +239,7 @@ impl Outgoing {
             let writing = stream.sender.write(frame.split().freeze());
             let written = tokio::time::timeout(STALLED_AFTER, writing).await;
             written.map_err(|_| Broken::Silent)??;
-            let sent = &self.metrics.raft.snapshot_sent_bytes;
+            let sent = &self.metrics.snapshots.sent_bytes;
             sent.increment(length as u64);
         }
         stream.sender.finish();

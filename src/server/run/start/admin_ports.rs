@@ -29,7 +29,7 @@ impl AdminPorts {
             (&metrics.transport.peer, &identity.tls_peer),
         ] {
             let ends = tls.expires_at_unix_seconds() as f64;
-            port.certificate_expiry_seconds.set(ends);
+            port.certificate.expiry_seconds.set(ends);
         }
         let probes = Arc::new(Probes {
             metrics: metrics.clone(),

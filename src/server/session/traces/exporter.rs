@@ -149,7 +149,7 @@ impl Exporter {
             Ok(()) => TraceResult::Exported,
             Err(_) => TraceResult::Failed,
         };
-        let count = self.metrics.traces.result(result);
+        let count = &self.metrics.traces.results[result];
         count.increment(batch.len() as u64);
         let arrived = self.arrives.replace(sent.is_ok());
         match sent {

@@ -92,7 +92,7 @@ impl Traces {
             told,
         };
         if self.queue.try_send(trace).is_err() {
-            let dropped = self.metrics.traces.result(TraceResult::Dropped);
+            let dropped = &self.metrics.traces.results[TraceResult::Dropped];
             dropped.increment(1);
         }
         id

@@ -90,7 +90,7 @@ fn spans(scope: &mut Message, trace: &Trace) {
         let ended = began + stretch.spent;
         scope.message(2, |span| {
             span.head(trace, id, Some(trace.span_id));
-            span.body(stretch.phase.name(), INTERNAL, began, ended);
+            span.body(stretch.phase.label(), INTERNAL, began, ended);
             span.fixed32(16, FLAGS);
         });
         began = ended;
