@@ -9,7 +9,7 @@
 
 mod attempts;
 mod auth;
-mod course;
+mod cursor;
 mod error;
 mod fence;
 mod key;
@@ -42,7 +42,7 @@ pub use self::auth::{
     AuthRequest, AuthResponse, AuthStatus, PASSWORD_BYTES_MAX, Password, Permission,
     PermissionKind, ROOT, RoleInfo, Secret, UserInfo,
 };
-pub use self::course::{WatchCourse, WatchEnd, WatchStep};
+pub use self::cursor::{WatchCursor, WatchEnd, WatchEvent};
 pub use self::error::{Error, ErrorKind, Outcome};
 pub use self::fence::{Fence, last_ahead_of};
 pub use self::key::{

@@ -10,7 +10,7 @@ use super::{
     Client, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions, PutResponse,
 };
 use crate::api::{
-    Consistency, DeleteRangeRequest, Error, Outcome, PutRequest, RangeRequest, Request,
+    Consistency, DeleteRangeRequest, Error, KeyRange, Outcome, PutRequest, RangeRequest, Request,
     ResponseBody, validate,
 };
 use crate::wire::point::{PointCall, Wanted};
@@ -54,16 +54,14 @@ impl Client {
         options: Option<GetOptions>,
     ) -> Result<GetResponse, Error> {
         let options = options.unwrap_or_default();
-        let key = match options.all_keys {
-            true => &[],
-            false => key.as_ref(),
-        };
+        let key = options.selector.start(key.as_ref());
         let asked = &options.request;
         let defaults = &self.inner.options;
         let consistency = options.consistency.unwrap_or(defaults.consistency);
         let timeout = options.timeout.unwrap_or(defaults.timeout);
         let deadline = deadline_after(timeout);
-        let is_plain = asked.is_point()
+        let is_plain = options.selector.range == KeyRange::Single
+            && asked.is_point()
             && consistency != Consistency::Serializable
             && !key.is_empty()
             && key.len() <= defaults.limits.key_bytes_max;
@@ -90,6 +88,7 @@ impl Client {
         }
         let request = Request::Range(RangeRequest {
             key: Bytes::copy_from_slice(key),
+            range: options.selector.range,
             ..options.request
         });
         validate(&request, &defaults.limits)?;
@@ -188,8 +187,8 @@ impl Client {
     ) -> Result<DeleteResponse, Error> {
         let options = options.unwrap_or_default();
         let delete = DeleteRangeRequest {
-            key: Bytes::copy_from_slice(key.as_ref()),
-            range: options.range,
+            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())),
+            range: options.selector.range,
             prev_kv: options.prev_kv,
         };
         let (header, delete) = match options.fences.as_slice() {

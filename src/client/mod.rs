@@ -57,6 +57,7 @@ pub mod recipes;
 mod request;
 mod response;
 mod route;
+mod selector;
 mod session;
 mod snapshot;
 mod throttle;
@@ -94,7 +95,9 @@ pub use response::{
     TxnResponse,
 };
 pub use snapshot::{SnapshotOptions, SnapshotStream};
-pub use watch::{WatchEvent, WatchOptions, Watcher};
+pub use watch::{WatchOptions, Watcher};
+
+pub use crate::api::WatchEvent;
 
 use self::credentials::Credentials;
 use self::endpoint::{invalid, with_port};

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::api::{
-    Consistency, Error, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget, Limits, RangeRequest,
-    Secret, SortOrder, SortTarget,
+    Consistency, Error, ErrorKind, Fence, LeaseRef, LeaseTarget, Limits, RangeRequest, Secret,
+    SortOrder, SortTarget,
 };
 use crate::client::login::Means;
+use crate::client::selector::{Selector, selects_keys};
 use crate::transport::{Tls, TlsError, TlsPaths};
 
 /// How a [`Client`](crate::client::Client) connects, and the defaults of its requests.
@@ -317,9 +318,9 @@ impl RetryPolicy {
 /// How a read is made.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    /// The range and its filters, without the key.
+    pub(super) selector: Selector,
+    /// The filters of the range, without the keys.
     pub(super) request: RangeRequest,
-    pub(super) all_keys: bool,
     pub(super) consistency: Option<Consistency>,
     pub(super) min_revision: i64,
     pub(super) timeout: Option<Duration>,
@@ -330,30 +331,7 @@ impl GetOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given prefix; an empty prefix means every key.
-    #[must_use]
-    pub fn with_prefix(mut self) -> Self {
-        self.request.range = KeyRange::Prefix;
-        self
-    }
-    /// Every key from the given one up to, but excluding, `end`.
-    #[must_use]
-    pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
-        self.request.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
-        self
-    }
-    /// The given key and every key after it.
-    #[must_use]
-    pub fn with_from_key(mut self) -> Self {
-        self.request.range = KeyRange::From;
-        self
-    }
-    /// Every key; the given key is ignored.
-    #[must_use]
-    pub fn with_all_keys(mut self) -> Self {
-        self.all_keys = true;
-        self.with_prefix()
-    }
+    selects_keys!();
     /// At most this many keys, the first ones in sort order; 0 means no limit.
     #[must_use]
     pub fn with_limit(mut self, limit: u64) -> Self {
@@ -505,7 +483,7 @@ impl PutOptions {
 /// How keys are deleted.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    pub(super) range: KeyRange,
+    pub(super) selector: Selector,
     pub(super) prev_kv: bool,
     pub(super) fences: Vec<Fence>,
     pub(super) timeout: Option<Duration>,
@@ -516,24 +494,7 @@ impl DeleteOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given prefix; an empty prefix means every key.
-    #[must_use]
-    pub fn with_prefix(mut self) -> Self {
-        self.range = KeyRange::Prefix;
-        self
-    }
-    /// Every key from the given one up to, but excluding, `end`.
-    #[must_use]
-    pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
-        self.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
-        self
-    }
-    /// The given key and every key after it.
-    #[must_use]
-    pub fn with_from_key(mut self) -> Self {
-        self.range = KeyRange::From;
-        self
-    }
+    selects_keys!();
     /// Returns the deleted key-value pairs.
     #[must_use]
     pub fn with_prev_kv(mut self) -> Self {

@@ -67,13 +67,10 @@ impl Client {
         options: Option<GetOptions>,
     ) -> Result<RangeStream, Error> {
         let options = options.unwrap_or_default();
-        let key = match options.all_keys {
-            true => &[],
-            false => key.as_ref(),
-        };
         let defaults = &self.inner.options;
         let mut request = RangeRequest {
-            key: Bytes::copy_from_slice(key),
+            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())),
+            range: options.selector.range,
             ..options.request
         };
         let checked = Request::RangePage(request.clone());

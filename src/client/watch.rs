@@ -10,9 +10,9 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::deadline::deadline_after;
+use super::selector::{Selector, selects_keys};
 use crate::api::{
-    Error, ErrorKind, Event, KeyRange, KeyValue, Request, WatchCourse, WatchEnd, WatchRequest,
-    WatchStep, validate,
+    Error, ErrorKind, KeyValue, Request, WatchCursor, WatchEnd, WatchEvent, WatchRequest, validate,
 };
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
@@ -30,8 +30,8 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// How keys are watched.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
+    selector: Selector,
     request: WatchRequest,
-    all_keys: bool,
     endpoint: Option<String>,
     buffer_bytes: usize,
     timeout: Option<Duration>,
@@ -40,8 +40,8 @@ pub struct WatchOptions {
 impl Default for WatchOptions {
     fn default() -> Self {
         Self {
+            selector: Selector::default(),
             request: WatchRequest::default(),
-            all_keys: false,
             endpoint: None,
             buffer_bytes: BUFFER_BYTES,
             timeout: None,
@@ -54,30 +54,7 @@ impl WatchOptions {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Every key that starts with the given prefix; an empty prefix means every key.
-    #[must_use]
-    pub fn with_prefix(mut self) -> Self {
-        self.request.range = KeyRange::Prefix;
-        self
-    }
-    /// Every key from the given one up to, but excluding, `end`.
-    #[must_use]
-    pub fn with_range(mut self, end: impl AsRef<[u8]>) -> Self {
-        self.request.range = KeyRange::Until(Bytes::copy_from_slice(end.as_ref()));
-        self
-    }
-    /// The given key and every key after it.
-    #[must_use]
-    pub fn with_from_key(mut self) -> Self {
-        self.request.range = KeyRange::From;
-        self
-    }
-    /// Every key; the given key is ignored.
-    #[must_use]
-    pub fn with_all_keys(mut self) -> Self {
-        self.all_keys = true;
-        self.with_prefix()
-    }
+    selects_keys!();
     /// Starts with the changes of this revision; 0 starts after the current one. It may be in the
     /// future. A compacted revision fails with [`ErrorKind::Compacted`], which holds the oldest one
     /// available.
@@ -138,67 +115,12 @@ impl WatchOptions {
         self
     }
 
-    /// The request that the options amount to, for tests of their callers.
-    #[cfg(test)]
-    #[allow(dead_code, reason = "the command line alone is tested by it")]
-    pub(crate) fn request(&self) -> &WatchRequest {
-        &self.request
-    }
-}
-
-/// An event of a watch.
-#[derive(Clone, Debug, PartialEq)]
-pub enum WatchEvent {
-    /// The watch is open. Always the first event.
-    Created {
-        /// The node's revision when the watch was opened; a watch without a start revision receives
-        /// every change above it.
-        revision: i64,
-    },
-    /// A part of the initial state.
-    State {
-        /// Key-value pairs, in key order.
-        kvs: Vec<KeyValue>,
-    },
-    /// The initial state is complete.
-    Synced {
-        /// The revision of that state.
-        revision: i64,
-    },
-    /// All changes of one revision, in the order they were made: a revision is never split.
-    Events {
-        /// The revision.
-        revision: i64,
-        /// The changes.
-        events: Vec<Event>,
-    },
-    /// Every change up to this revision has been delivered.
-    Progress {
-        /// The revision.
-        revision: i64,
-    },
-    /// The watch was interrupted and continues without gaps or duplicates.
-    Resumed {
-        /// The first revision whose changes may follow.
-        from: i64,
-        /// The cause of the interruption.
-        cause: Error,
-    },
-    /// The watch was interrupted before the initial state was complete, and starts over: discard
-    /// the state received so far.
-    Restarted {
-        /// The cause of the interruption.
-        cause: Error,
-    },
-}
-
-impl From<WatchStep> for WatchEvent {
-    fn from(step: WatchStep) -> Self {
-        match step {
-            WatchStep::State { kvs } => Self::State { kvs },
-            WatchStep::Synced { revision } => Self::Synced { revision },
-            WatchStep::Events { revision, events } => Self::Events { revision, events },
-            WatchStep::Progress { revision } => Self::Progress { revision },
+    /// The request for a watch of `key` with these options.
+    pub(crate) fn request(&self, key: &[u8]) -> WatchRequest {
+        WatchRequest {
+            key: Bytes::copy_from_slice(self.selector.start(key)),
+            range: self.selector.range.clone(),
+            ..self.request.clone()
         }
     }
 }
@@ -343,7 +265,7 @@ impl Watcher {
 /// The task of a watch.
 struct Task {
     client: Client,
-    course: WatchCourse,
+    cursor: WatchCursor,
     endpoint: Option<String>,
     events: mpsc::UnboundedSender<Waiting>,
     room: Arc<Semaphore>,
@@ -419,14 +341,7 @@ impl Client {
         options: Option<WatchOptions>,
     ) -> Result<Watcher, Error> {
         let options = options.unwrap_or_default();
-        let key = match options.all_keys {
-            true => &[],
-            false => key.as_ref(),
-        };
-        let request = WatchRequest {
-            key: Bytes::copy_from_slice(key),
-            ..options.request
-        };
+        let request = options.request(key.as_ref());
         let asked = Request::Watch {
             watch_id: 0,
             watch: request.clone(),
@@ -443,7 +358,7 @@ impl Client {
             .clamp(size_of::<WatchEvent>(), Semaphore::MAX_PERMITS.min(1 << 30));
         let mut task = Task {
             client: self.clone(),
-            course: WatchCourse::new(request),
+            cursor: WatchCursor::new(request),
             endpoint,
             events,
             room: Arc::new(Semaphore::new(buffer_bytes)),
@@ -528,7 +443,7 @@ impl Task {
                 Ok(open) => open,
                 Err(error) => return self.tell(Err(error)),
             };
-            let resumed = match self.course.resumes_from() {
+            let resumed = match self.cursor.resumes_from() {
                 Some(from) => WatchEvent::Resumed { from, cause },
                 None => WatchEvent::Restarted { cause },
             };
@@ -617,7 +532,7 @@ impl Task {
     async fn open_on(&self, link: Arc<Link>, address: &str) -> Result<Open, Error> {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
-        let watch = self.course.request();
+        let watch = self.cursor.request();
         let opened = match link
             .open_watch(watch.clone(), deadline_after(timeout))
             .await
@@ -642,7 +557,7 @@ impl Task {
     }
 
     fn begin(&mut self, open: &Open) {
-        self.course.opened(open.revision);
+        self.cursor.opened(open.revision);
         self.place.lock().open = Some((Arc::clone(&open.link), open.watch_id));
     }
 
@@ -654,8 +569,8 @@ impl Task {
                 () = self.events.closed() => return End::Dropped,
             };
             let event = match message {
-                Ok(message) => match self.course.take(message) {
-                    Ok(Some(step)) => WatchEvent::from(step),
+                Ok(message) => match self.cursor.take(message) {
+                    Ok(Some(event)) => event,
                     Ok(None) => continue,
                     Err(WatchEnd::Interrupted(error)) => return End::Broken(error),
                     Err(WatchEnd::Over(error)) => return End::Over(error),

@@ -520,12 +520,12 @@ bugs! {
     ResumeTooLate "W1, W11" "a slow watcher is told to resume one revision too late"
         ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
     ResumeBeforeNext "W2" "a watch that was interrupted asks for what it was told last once more"
-        ["api::course::tests::it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once"]
+        ["api::cursor::tests::it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once"]
     UncommittedShown "W3" "a leader applies what it has appended, and shows it, before it is committed"
     RevisionSplit "W4" "a step of catching up ends in the middle of a revision"
         ["watch::tests::rules::a_large_revision_is_not_split_by_a_small_budget"]
     PartsKept "W4" "what came of a revision before an interruption is kept for the next stream"
-        ["api::course::tests::a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream"]
+        ["api::cursor::tests::a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream"]
     NewestTold "W5" "a change of the past is told with what the key holds now"
     ProgressAhead "W6" "progress is told to a watcher that has not caught up"
     FilterIgnored "W7" "deletes are told to those who left them out"

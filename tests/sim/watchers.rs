@@ -1,13 +1,13 @@
 //! Whoever watches: from now on, from the past, from a revision to come, or beginning with what there
 //! is; at any node, and after an interruption at another one, as the SDK does it: by the same
-//! [`WatchCourse`].
+//! [`WatchCursor`].
 //!
 //! Streams break when a process ends, when a client cannot reach it, and for no reason. Some read
 //! slowly, and are ended by their node for it. What a watch gives out goes to the judge
 //! (`checkers/watches.rs`); once all has healed, every watch must be told everything.
 
 use leasehold::api::{
-    Error, ErrorKind, KeyRange, WatchCourse, WatchEnd, WatchMessage, WatchRequest,
+    Error, ErrorKind, KeyRange, WatchCursor, WatchEnd, WatchMessage, WatchRequest,
 };
 
 use crate::clock::{MS, Nanos, SECOND, US};
@@ -24,7 +24,7 @@ pub(crate) struct Watcher {
     /// Only the event scheduled last counts.
     turn: u64,
     /// What it watches; nothing between two watches.
-    course: Option<WatchCourse>,
+    cursor: Option<WatchCursor>,
     phase: Phase,
     node: usize,
     /// The process that it has asked.
@@ -51,7 +51,7 @@ impl Watcher {
         let of = |number: usize| Self {
             dice: Dice::new(options.seed, "watcher", number as u64),
             turn: 0,
-            course: None,
+            cursor: None,
             phase: Phase::Idle,
             node: 0,
             life: 0,
@@ -131,11 +131,11 @@ impl World {
             return;
         }
         match this.phase {
-            Phase::Idle if this.course.is_none() && healed => return,
-            Phase::Idle if this.course.is_none() => {
+            Phase::Idle if this.cursor.is_none() && healed => return,
+            Phase::Idle if this.cursor.is_none() => {
                 let request = this.wish(keys);
                 this.leaves = now + this.dice.spread(200 * MS, 10 * SECOND);
-                this.course = Some(WatchCourse::new(request.clone()));
+                this.cursor = Some(WatchCursor::new(request.clone()));
                 self.trace
                     .line(now, None, || format!("w{watcher} wants {request:?}"));
                 self.judge.watches(watcher, Some(request));
@@ -174,8 +174,8 @@ impl World {
         let stream = self.next_stream;
         self.next_stream += 1;
         let this = &mut self.watchers[watcher];
-        let Some(course) = &this.course else { return };
-        let request = course.request();
+        let Some(cursor) = &this.cursor else { return };
+        let request = cursor.request();
         this.node = this.dice.between(0, nodes - 1) as usize;
         this.stream = stream;
         this.phase = Phase::Asked;
@@ -226,7 +226,7 @@ impl World {
     fn watch_is_over(&mut self, watcher: usize) {
         self.judge.watches(watcher, None);
         let this = &mut self.watchers[watcher];
-        this.course = None;
+        this.cursor = None;
         this.phase = Phase::Idle;
         self.watcher_later(watcher, MS, 300 * MS);
     }
@@ -248,11 +248,11 @@ impl World {
             }
             Err(_) => return self.watcher_goes_on(watcher, "it is refused"),
         };
-        let Some(course) = &mut this.course else {
+        let Some(cursor) = &mut this.cursor else {
             return;
         };
-        course.opened(revision);
-        let from = course.resumes_from();
+        cursor.opened(revision);
+        let from = cursor.resumes_from();
         this.phase = Phase::Open;
         this.seen = this.seen.max(revision);
         this.pace = match this.dice.between(0, 9) {
@@ -306,10 +306,10 @@ impl World {
         self.trace
             .line(self.now, None, || format!("w{watcher} hears {message:?}"));
         let this = &mut self.watchers[watcher];
-        let Some(course) = &mut this.course else {
+        let Some(cursor) = &mut this.cursor else {
             return false;
         };
-        match course.take(message) {
+        match cursor.take(message) {
             Ok(None) => true,
             Ok(Some(step)) => {
                 self.judge.watch_told(watcher, &step);

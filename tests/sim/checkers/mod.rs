@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchRequest, WatchStep};
+use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchEvent, WatchRequest};
 use leasehold::kv::ContentHash;
 use leasehold::node::Input;
 use leasehold::raft::{
@@ -476,7 +476,7 @@ impl Judge {
     }
 
     /// `watcher` is told something.
-    pub(crate) fn watch_told(&mut self, watcher: usize, step: &WatchStep) {
+    pub(crate) fn watch_told(&mut self, watcher: usize, step: &WatchEvent) {
         self.judge_watch(watcher, |watch, model, marks| {
             watch.told(model, step, marks)
         });

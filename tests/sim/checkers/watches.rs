@@ -6,7 +6,7 @@
 //! order, with what was before. A progress notice, a resumption, and an end that names a revision may
 //! pass over what does not concern the watch, and nothing else.
 
-use leasehold::api::{Error, ErrorKind, Event, EventKind, KeyValue, WatchRequest, WatchStep};
+use leasehold::api::{Error, ErrorKind, Event, EventKind, KeyValue, WatchEvent, WatchRequest};
 use leasehold::types::LogIndex;
 
 use super::model::{Change, Model};
@@ -107,25 +107,25 @@ impl Watched {
     pub(crate) fn told(
         &mut self,
         model: &Model,
-        step: &WatchStep,
+        step: &WatchEvent,
         marks: &mut Marks,
     ) -> Result<(), Violation> {
         match step {
-            WatchStep::State { kvs } => {
+            WatchEvent::State { kvs } => {
                 let Phase::Listing(known) = &mut self.phase else {
                     return violation(STATE, format!("{:?} has one already", self.request));
                 };
                 known.extend_from_slice(kvs);
                 Ok(())
             }
-            WatchStep::Synced { revision } => self.synced(model, *revision, marks),
-            WatchStep::Events { revision, events } => {
+            WatchEvent::Synced { revision } => self.synced(model, *revision, marks),
+            WatchEvent::Events { revision, events } => {
                 let told = self.everything_until(ORDER)?;
                 let told = self.events(model, told, *revision, events, marks)?;
                 self.phase = Phase::Told(told);
                 Ok(())
             }
-            WatchStep::Progress { revision } => {
+            WatchEvent::Progress { revision } => {
                 let told = self.everything_until(PROGRESS)?;
                 if *revision > model.revision() {
                     let what = format!("progress {revision}: {}", model.revision());
@@ -143,6 +143,9 @@ impl Watched {
                 self.phase = Phase::Told(*revision);
                 Ok(())
             }
+            WatchEvent::Created { .. }
+            | WatchEvent::Resumed { .. }
+            | WatchEvent::Restarted { .. } => unreachable!("a cursor returns none of these"),
         }
     }
 
@@ -490,17 +493,17 @@ mod tests {
         changes.map(event).collect()
     }
 
-    fn told(revision: i64) -> WatchStep {
+    fn told(revision: i64) -> WatchEvent {
         let events = events(revision);
-        WatchStep::Events { revision, events }
+        WatchEvent::Events { revision, events }
     }
 
-    fn progress(revision: i64) -> WatchStep {
-        WatchStep::Progress { revision }
+    fn progress(revision: i64) -> WatchEvent {
+        WatchEvent::Progress { revision }
     }
 
     /// The rule that these steps of a watch break.
-    fn rule(request: WatchRequest, steps: &[WatchStep]) -> Option<&'static str> {
+    fn rule(request: WatchRequest, steps: &[WatchEvent]) -> Option<&'static str> {
         let model = model();
         let mut watch = Watched::new(request);
         let mut marks = Marks::default();
@@ -534,14 +537,14 @@ mod tests {
     #[test]
     fn whatever_else_is_told_is_found() {
         let mut altered = told(4);
-        let WatchStep::Events { events, .. } = &mut altered else {
+        let WatchEvent::Events { events, .. } = &mut altered else {
             unreachable!()
         };
         let whole = events.clone();
         events[0].prev_kv.clone_from(&whole[1].prev_kv);
         let other = |events: Vec<Event>| {
             let revision = 4;
-            [told(3), WatchStep::Events { revision, events }]
+            [told(3), WatchEvent::Events { revision, events }]
         };
         for (expected, steps) in [
             (ORDER, vec![told(4)]),
@@ -560,7 +563,7 @@ mod tests {
             (PROGRESS, vec![told(3), progress(4)]),
             (PROGRESS, vec![told(3), told(4), progress(3)]),
             (BEFORE, vec![told(3), altered]),
-            (STATE, vec![WatchStep::Synced { revision: 3 }]),
+            (STATE, vec![WatchEvent::Synced { revision: 3 }]),
         ] {
             assert_eq!(rule(request(3), &steps), Some(expected), "{steps:?}");
         }
@@ -581,7 +584,7 @@ mod tests {
         let without = |revision: i64| {
             let mut events = events(revision);
             events.iter_mut().for_each(|event| event.prev_kv = None);
-            WatchStep::Events { revision, events }
+            WatchEvent::Events { revision, events }
         };
         assert_eq!(rule(request(2), &[without(2), without(3), told(4)]), None);
         assert_eq!(rule(request(4), &[without(4)]), Some(BEFORE));
@@ -593,10 +596,10 @@ mod tests {
             initial_state: true,
             ..request(0)
         };
-        let state = |revision: i64| WatchStep::State {
+        let state = |revision: i64| WatchEvent::State {
             kvs: model().state_at(revision),
         };
-        let synced = |revision| WatchStep::Synced { revision };
+        let synced = |revision| WatchEvent::Synced { revision };
         let good = [state(4), synced(4), told(5)];
         assert_eq!(rule(listing.clone(), &good), None);
         for steps in [

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
 use super::request::key_range;
-use crate::api::{ErrorKind, Event, KeyRange};
+use crate::api::{ErrorKind, Event};
 use crate::cli::arguments::WatchArgs;
 use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
@@ -26,13 +26,9 @@ pub(super) async fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (key, range) = key_range(arguments.range);
-    let mut options = WatchOptions::new().with_start_revision(arguments.rev);
-    options = match range {
-        KeyRange::Single => options,
-        KeyRange::Prefix => options.with_prefix(),
-        KeyRange::Until(end) => options.with_range(end),
-        KeyRange::From => options.with_from_key(),
-    };
+    let mut options = WatchOptions::new()
+        .with_key_range(range)
+        .with_start_revision(arguments.rev);
     if arguments.prev_kv {
         options = options.with_prev_kv();
     }

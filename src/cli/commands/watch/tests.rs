@@ -8,7 +8,7 @@ use clap::Parser;
 
 use super::*;
 use crate::api;
-use crate::api::{Error, EventKind, KeyValue, Request, Response, WatchRequest};
+use crate::api::{Error, EventKind, KeyRange, KeyValue, Request, Response, WatchRequest};
 use crate::cli::arguments::{Cli, Command as Typed};
 use crate::cli::failure::Exit;
 use crate::client::Watcher;
@@ -39,10 +39,7 @@ impl Connection for Told {
     }
 
     async fn watch(&self, key: Bytes, options: WatchOptions) -> Result<Watcher, Error> {
-        *self.asked.borrow_mut() = Some(WatchRequest {
-            key,
-            ..options.request().clone()
-        });
+        *self.asked.borrow_mut() = Some(options.request(&key));
         Ok(Watcher::telling(self.tells.take()))
     }
 

@@ -1,6 +1,6 @@
 //! The client's state of a watch, with which it continues on another stream.
 //!
-//! Streams end: connections break, nodes stop, a node cancels a slow watch. A [`WatchCourse`]
+//! Streams end: connections break, nodes stop, a node cancels a slow watch. A [`WatchCursor`]
 //! records what the watch has received, and so what to request from the next node such that no
 //! event is lost or repeated; it assembles revisions that arrive in parts, and discards a part
 //! whose remainder did not arrive. It does no I/O: the SDK runs it over the network, the simulator
@@ -10,7 +10,7 @@ use super::{Error, ErrorKind, Event, KeyValue, WatchMessage, WatchRequest};
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct WatchCourse {
+pub struct WatchCursor {
     request: WatchRequest,
     /// The first revision not received yet; 0 to let the node choose it.
     next: i64,
@@ -20,30 +20,51 @@ pub struct WatchCourse {
     parts: Vec<Event>,
 }
 
-/// What a message of the stream means to the watcher.
+/// An event of a watch. [`WatchCursor::take`] returns the four that a node's message can mean; the
+/// client adds [`Created`](Self::Created), [`Resumed`](Self::Resumed) and
+/// [`Restarted`](Self::Restarted).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchStep {
+pub enum WatchEvent {
+    /// The watch is open. Always the first event.
+    Created {
+        /// The node's revision when the watch was opened; a watch without a start revision receives
+        /// every change above it.
+        revision: i64,
+    },
     /// A part of the initial state.
     State {
-        /// Keys and what they hold, in key order.
+        /// Key-value pairs, in key order.
         kvs: Vec<KeyValue>,
     },
     /// The initial state is complete.
     Synced {
-        /// The revision that it is of.
+        /// The revision of that state.
         revision: i64,
     },
-    /// All changes of one revision, in the order they were made.
+    /// All changes of one revision, in the order they were made: a revision is never split.
     Events {
         /// The revision.
         revision: i64,
         /// The changes.
         events: Vec<Event>,
     },
-    /// All events up to this revision have been delivered.
+    /// Every change up to this revision has been delivered.
     Progress {
         /// The revision.
         revision: i64,
+    },
+    /// The watch was interrupted and continues without gaps or duplicates.
+    Resumed {
+        /// The first revision whose changes may follow.
+        from: i64,
+        /// The cause of the interruption.
+        cause: Error,
+    },
+    /// The watch was interrupted before the initial state was complete, and starts over: discard
+    /// the state received so far.
+    Restarted {
+        /// The cause of the interruption.
+        cause: Error,
     },
 }
 
@@ -56,7 +77,7 @@ pub enum WatchEnd {
     Over(Error),
 }
 
-impl WatchCourse {
+impl WatchCursor {
     /// A watch that has received nothing yet. `request` must have passed
     /// [`WatchRequest::validate`].
     pub fn new(request: WatchRequest) -> Self {
@@ -97,18 +118,18 @@ impl WatchCourse {
         }
     }
 
-    /// What a message of the stream means; `None` if more must come first.
+    /// The event that a message of the stream completes; `None` if more must come first.
     ///
     /// # Errors
     /// The reason why reading the stream stops.
-    pub fn take(&mut self, message: WatchMessage) -> Result<Option<WatchStep>, WatchEnd> {
+    pub fn take(&mut self, message: WatchMessage) -> Result<Option<WatchEvent>, WatchEnd> {
         Ok(match message {
             WatchMessage::Created { .. } => None,
-            WatchMessage::State { kvs } => Some(WatchStep::State { kvs }),
+            WatchMessage::State { kvs } => Some(WatchEvent::State { kvs }),
             WatchMessage::Synced { revision } => {
                 self.is_listing = false;
                 self.next = revision + 1;
-                Some(WatchStep::Synced { revision })
+                Some(WatchEvent::Synced { revision })
             }
             WatchMessage::Events {
                 revision,
@@ -130,11 +151,11 @@ impl WatchCourse {
                 }
                 self.next = revision + 1;
                 let events = std::mem::take(&mut self.parts);
-                Some(WatchStep::Events { revision, events })
+                Some(WatchEvent::Events { revision, events })
             }
             WatchMessage::Progress { revision } => {
                 self.next = self.next.max(revision + 1);
-                Some(WatchStep::Progress { revision })
+                Some(WatchEvent::Progress { revision })
             }
             WatchMessage::Canceled {
                 error,
@@ -167,8 +188,8 @@ impl WatchCourse {
 mod tests {
     use super::*;
 
-    fn from(start_revision: i64) -> WatchCourse {
-        WatchCourse::new(WatchRequest {
+    fn from(start_revision: i64) -> WatchCursor {
+        WatchCursor::new(WatchRequest {
             start_revision,
             ..WatchRequest::default()
         })
@@ -191,9 +212,9 @@ mod tests {
         }
     }
 
-    fn told(step: Option<WatchStep>) -> Option<(i64, usize)> {
-        match step {
-            Some(WatchStep::Events { revision, events }) => Some((revision, events.len())),
+    fn changes(event: Option<WatchEvent>) -> Option<(i64, usize)> {
+        match event {
+            Some(WatchEvent::Events { revision, events }) => Some((revision, events.len())),
             _ => None,
         }
     }
@@ -207,95 +228,95 @@ mod tests {
 
     #[test]
     fn it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once() {
-        let mut course = from(0);
-        assert_eq!(course.request().start_revision, 0);
-        course.opened(7);
-        assert_eq!(course.request().start_revision, 8);
+        let mut cursor = from(0);
+        assert_eq!(cursor.request().start_revision, 0);
+        cursor.opened(7);
+        assert_eq!(cursor.request().start_revision, 8);
         assert_eq!(
-            told(course.take(events(9, false, &["a"])).unwrap()),
+            changes(cursor.take(events(9, false, &["a"])).unwrap()),
             Some((9, 1))
         );
-        assert_eq!(course.resumes_from(), Some(10));
-        course.opened(30);
+        assert_eq!(cursor.resumes_from(), Some(10));
+        cursor.opened(30);
         assert_eq!(
-            course.request().start_revision,
+            cursor.request().start_revision,
             10,
             "not what the next node has"
         );
         let progress = WatchMessage::Progress { revision: 20 };
-        assert!(course.take(progress).unwrap().is_some());
-        assert_eq!(course.request().start_revision, 21);
+        assert!(cursor.take(progress).unwrap().is_some());
+        assert_eq!(cursor.request().start_revision, 21);
     }
 
     #[test]
     fn a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream() {
-        let mut course = from(5);
-        course.opened(9);
-        assert_eq!(course.take(events(6, true, &["a"])), Ok(None));
-        course.opened(9);
-        assert_eq!(course.request().start_revision, 5);
-        assert_eq!(course.take(events(6, true, &["a"])), Ok(None));
+        let mut cursor = from(5);
+        cursor.opened(9);
+        assert_eq!(cursor.take(events(6, true, &["a"])), Ok(None));
+        cursor.opened(9);
+        assert_eq!(cursor.request().start_revision, 5);
+        assert_eq!(cursor.take(events(6, true, &["a"])), Ok(None));
         assert_eq!(
-            told(course.take(events(6, false, &["b"])).unwrap()),
+            changes(cursor.take(events(6, false, &["b"])).unwrap()),
             Some((6, 2))
         );
-        assert_eq!(course.request().start_revision, 7);
+        assert_eq!(cursor.request().start_revision, 7);
     }
 
     #[test]
     fn what_was_told_already_is_not_told_again() {
-        let mut course = from(5);
-        course.opened(9);
-        assert!(course.take(events(6, false, &["a"])).is_ok());
-        let again = course.take(events(6, false, &["a"]));
+        let mut cursor = from(5);
+        cursor.opened(9);
+        assert!(cursor.take(events(6, false, &["a"])).is_ok());
+        let again = cursor.take(events(6, false, &["a"]));
         assert!(matches!(again, Err(WatchEnd::Interrupted(_))), "{again:?}");
     }
 
     #[test]
     fn a_state_that_was_not_complete_begins_anew_and_a_complete_one_does_not() {
-        let mut course = WatchCourse::new(WatchRequest {
+        let mut cursor = WatchCursor::new(WatchRequest {
             initial_state: true,
             ..WatchRequest::default()
         });
-        course.opened(9);
-        assert_eq!(course.resumes_from(), None);
+        cursor.opened(9);
+        assert_eq!(cursor.resumes_from(), None);
         let compacted = ErrorKind::Compacted {
             compact_revision: 12,
         };
-        let end = course.take(canceled(compacted.clone(), None));
+        let end = cursor.take(canceled(compacted.clone(), None));
         assert!(matches!(end, Err(WatchEnd::Interrupted(_))), "{end:?}");
-        assert!(course.request().initial_state);
-        assert!(course.take(WatchMessage::Synced { revision: 14 }).is_ok());
-        let request = course.request();
+        assert!(cursor.request().initial_state);
+        assert!(cursor.take(WatchMessage::Synced { revision: 14 }).is_ok());
+        let request = cursor.request();
         assert_eq!((request.start_revision, request.initial_state), (15, false));
-        let slow = course.take(canceled(ErrorKind::SlowWatcher, None));
+        let slow = cursor.take(canceled(ErrorKind::SlowWatcher, None));
         assert!(matches!(slow, Err(WatchEnd::Interrupted(_))), "{slow:?}");
         assert!(
-            course.request().initial_state,
+            cursor.request().initial_state,
             "a part of it was not delivered"
         );
-        assert!(course.take(WatchMessage::Synced { revision: 16 }).is_ok());
-        let over = course.take(canceled(compacted, None));
+        assert!(cursor.take(WatchMessage::Synced { revision: 16 }).is_ok());
+        let over = cursor.take(canceled(compacted, None));
         assert!(matches!(over, Err(WatchEnd::Over(_))), "{over:?}");
     }
 
     #[test]
     fn a_slow_watch_goes_on_where_its_node_says_and_never_before_what_was_told() {
-        let mut course = from(5);
-        course.opened(9);
+        let mut cursor = from(5);
+        cursor.opened(9);
         assert!(
-            course
+            cursor
                 .take(canceled(ErrorKind::SlowWatcher, Some(8)))
                 .is_err()
         );
-        assert_eq!(course.request().start_revision, 8);
+        assert_eq!(cursor.request().start_revision, 8);
         assert!(
-            course
+            cursor
                 .take(canceled(ErrorKind::SlowWatcher, Some(3)))
                 .is_err()
         );
-        assert_eq!(course.request().start_revision, 8);
-        let corrupt = course.take(canceled(ErrorKind::Corrupt, None));
+        assert_eq!(cursor.request().start_revision, 8);
+        let corrupt = cursor.take(canceled(ErrorKind::Corrupt, None));
         assert!(
             matches!(corrupt, Err(WatchEnd::Interrupted(_))),
             "{corrupt:?}"
