@@ -65,7 +65,6 @@ mod txn;
 mod watch;
 
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests;
 
 use std::sync::atomic::AtomicU64;

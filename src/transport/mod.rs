@@ -27,10 +27,8 @@ mod stats;
 mod tls;
 
 #[cfg(test)]
-#[cfg(feature = "cli")]
 pub(crate) mod testing;
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests;
 
 pub use connection::{CloseCode, ConnectError, Connection, ConnectionFacts, Datagrams, Lost};

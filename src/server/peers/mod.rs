@@ -29,7 +29,6 @@ mod stats;
 pub(crate) mod transfer;
 
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests;
 
 use std::net::SocketAddr;

@@ -22,7 +22,6 @@ mod incoming;
 mod outgoing;
 mod rate;
 #[cfg(test)]
-#[cfg(feature = "cli")]
 mod tests;
 
 use std::time::Duration;
