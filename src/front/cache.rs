@@ -78,7 +78,7 @@ impl RecordCache {
     /// Fills in what a reader found on disk after it got its `ticket` for `key`.
     pub(super) fn fill(&self, ticket: Ticket, key: &[u8], cached: Known) {
         let mut shard = self.write(ticket.hash);
-        if shard.changes == ticket.changes {
+        if shard.changes == ticket.changes || planted!(FillWithoutTicket) {
             shard.insert(ticket.hash, key, cached);
         }
     }

@@ -129,7 +129,7 @@ where
     /// Any is fatal.
     pub fn begin(mut writer: W) -> Result<Self, D::Error> {
         writer.settle()?;
-        let snapshot = writer.front.snapshot()?;
+        let snapshot = writer.front.newest()?;
         let overlay = Overlay::new(Base { snapshot });
         Ok(Self { writer, overlay })
     }

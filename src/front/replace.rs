@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use crate::sync::Swap;
 
+use super::database::Database;
 use super::state::Front;
 
 /// The front in use, for all who read one state.
-pub struct Handle<D> {
+pub struct Handle<D: Database> {
     front: Arc<Swap<Front<D>>>,
 }
 
-impl<D> Clone for Handle<D> {
+impl<D: Database> Clone for Handle<D> {
     fn clone(&self) -> Self {
         Self {
             front: Arc::clone(&self.front),
@@ -25,7 +26,7 @@ impl<D> Clone for Handle<D> {
     }
 }
 
-impl<D> Handle<D> {
+impl<D: Database> Handle<D> {
     pub(super) fn new(front: Arc<Front<D>>) -> Self {
         Self {
             front: Arc::new(Swap::new(front)),
@@ -48,11 +49,11 @@ impl<D> Handle<D> {
 }
 
 /// A state that another one has taken the place of. Some may still read from it.
-pub struct Retired<D> {
+pub struct Retired<D: Database> {
     pub(super) front: Arc<Front<D>>,
 }
 
-impl<D> Retired<D> {
+impl<D: Database> Retired<D> {
     /// The front that was in use.
     pub fn front(&self) -> &Front<D> {
         &self.front

@@ -16,7 +16,7 @@ use super::database::{Ahead, Database, NOTHING_AHEAD};
 
 /// What stands in front of a database, between the thread that applies and all that read. See the
 /// [module](super).
-pub struct Front<D> {
+pub struct Front<D: Database> {
     /// What is published and not yet in the database. It is set before anything else shows it, and
     /// taken away when the database has it.
     ahead: Mutex<Option<Arc<Ahead>>>,
@@ -25,6 +25,9 @@ pub struct Front<D> {
     /// Shown to people only: no read is judged by it.
     compact_revision: AtomicI64,
     applied: AtomicU64,
+    /// What the read before has looked at.
+    #[cfg(leasehold_bugs)]
+    before: Mutex<Option<Look<D>>>,
     /// Let go of last.
     database: D,
 }
@@ -60,6 +63,8 @@ impl<D: Database> Front<D> {
             revision: AtomicI64::new(0),
             compact_revision: AtomicI64::new(0),
             applied: AtomicU64::new(0),
+            #[cfg(leasehold_bugs)]
+            before: Mutex::default(),
             database,
         });
         // Nobody reads yet, so the order does not matter here.
@@ -108,6 +113,19 @@ impl<D: Database> Front<D> {
                 known
             }
         };
+        #[cfg(leasehold_bugs)]
+        let (applied, revision) = (
+            if planted!(AppliedReadLater) {
+                self.applied()
+            } else {
+                applied
+            },
+            if planted!(RevisionReadLater) {
+                self.revision()
+            } else {
+                revision
+            },
+        );
         Ok(match known {
             Known::Present(record) => Point {
                 revision: revision.max(record.mod_revision()),
@@ -142,6 +160,17 @@ impl<D: Database> Front<D> {
     /// # Errors
     /// Any is fatal.
     pub fn snapshot(self: &Arc<Self>) -> Result<Snapshot<D>, D::Error> {
+        #[cfg(leasehold_bugs)]
+        if planted!(OlderSnapshot)
+            && let Some(before) = self.before.lock().replace(self.look())
+        {
+            return Snapshot::with(self, before);
+        }
+        self.newest()
+    }
+
+    /// The same for the thread that applies, whose batch begins from it.
+    pub(super) fn newest(self: &Arc<Self>) -> Result<Snapshot<D>, D::Error> {
         Snapshot::with(self, self.look())
     }
 
@@ -192,6 +221,7 @@ impl<D: Database> Front<D> {
         let Some(ahead) = self.ahead.lock().clone() else {
             return Ok(());
         };
+        planted!(AheadEndsEarly => *self.ahead.lock() = None);
         self.database
             .write(Space::ALL.into_iter().zip(ahead.iter()))?;
         // Only now: who looks in between finds the same in both.

@@ -10,10 +10,28 @@ use crate::kv;
 use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::types::{LogId, LogIndex, Term};
 
+/// Something that another thread does.
+type Interruption = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct Map {
     written: Mutex<Arc<MemStore>>,
     synced: Mutex<Arc<MemStore>>,
+    /// What happens before the next record is read or the next batch written.
+    interruption: Mutex<Option<Interruption>>,
+}
+
+impl Map {
+    fn interrupt(&self) {
+        let interruption = self.interruption.lock().unwrap().take();
+        if let Some(interruption) = interruption {
+            interruption();
+        }
+    }
+
+    fn interrupt_with(&self, interruption: impl FnOnce() + Send + 'static) {
+        *self.interruption.lock().unwrap() = Some(Box::new(interruption));
+    }
 }
 
 impl Database for Map {
@@ -25,6 +43,7 @@ impl Database for Map {
     }
 
     fn get(&self, at: &Arc<MemStore>, space: Space, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        self.interrupt();
         at.get(space, key)
     }
 
@@ -38,6 +57,7 @@ impl Database for Map {
     }
 
     fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+        self.interrupt();
         let mut written = self.written.lock().unwrap();
         let store = Arc::make_mut(&mut written);
         for (space, changes) in changes {
@@ -58,7 +78,11 @@ impl Database for Map {
 }
 
 fn writer() -> Writer<Map> {
-    Writer::new(Front::open(Map::default(), 1 << 20).unwrap())
+    writer_with_cache(1 << 20)
+}
+
+fn writer_with_cache(bytes: usize) -> Writer<Map> {
+    Writer::new(Front::open(Map::default(), bytes).unwrap())
 }
 
 /// A batch of one entry, which writes `k`.
@@ -108,6 +132,63 @@ fn each_step_of_publication_shows_what_the_one_before_has_prepared() {
     assert_eq!(seen(), (3, Some(3), 3, LogIndex(1)), "its revision");
     assert_eq!(revised.publish().progress().applied.index, LogIndex(2));
     assert_eq!(seen(), (3, Some(3), 3, LogIndex(2)), "and all of it");
+}
+
+/// A7, A10: a batch that is published while a key is read is in the answer as a whole, or not at all.
+#[test]
+fn a_key_read_during_a_publication_is_of_the_index_and_revision_before_it() {
+    let mut writer = writer_with_cache(0);
+    publish(&mut writer, 1);
+    // From here on the record is in the database, and each read looks there.
+    writer.settle().unwrap();
+    let front = Arc::clone(writer.front());
+    front
+        .database()
+        .interrupt_with(move || publish(&mut writer, 2));
+    let point = front.get(b"k").unwrap();
+    let found = point.record.map(|record| record.mod_revision());
+    assert_eq!(
+        (found, point.revision, point.applied),
+        (Some(2), 2, LogIndex(1))
+    );
+    let point = front.get(b"k").unwrap();
+    assert_eq!((point.revision, point.applied), (3, LogIndex(2)));
+}
+
+/// A reader has looked at the database, and the key changes before it fills in what it found.
+#[test]
+fn a_record_that_a_reader_fills_in_does_not_replace_a_newer_one() {
+    let mut writer = writer();
+    publish(&mut writer, 1);
+    writer.settle().unwrap();
+    let database = Map::default();
+    *database.written.lock().unwrap() = writer.front().database().snapshot();
+    // Nothing is cached yet.
+    let mut writer = Writer::new(Front::open(database, 1 << 20).unwrap());
+    let front = Arc::clone(writer.front());
+    front
+        .database()
+        .interrupt_with(move || publish(&mut writer, 2));
+    let found = || {
+        let point = front.get(b"k").unwrap();
+        point.record.map(|record| record.mod_revision())
+    };
+    assert_eq!(found(), Some(2), "it has looked before the write");
+    assert_eq!(found(), Some(3), "the write stays");
+}
+
+#[test]
+fn a_look_finds_a_batch_while_the_database_takes_it_in() {
+    let mut writer = writer();
+    publish(&mut writer, 1);
+    let front = Arc::clone(writer.front());
+    let (seen, looks) = (Arc::new(Mutex::new(None)), Arc::clone(&front));
+    front.database().interrupt_with({
+        let seen = Arc::clone(&seen);
+        move || *seen.lock().unwrap() = Some(looks.snapshot().unwrap().revision())
+    });
+    writer.settle().unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some(2));
 }
 
 #[test]

@@ -271,6 +271,11 @@ bugs! {
 
     // The read.
     MemoizedCheck "P20" "a permit is used again for 100 ms"
+    OlderSnapshot "P20" "a read is answered from the snapshot that the read before it took"
+    AppliedReadLater "A9" "the applied index of what one key holds is read after it was looked up"
+        ["front::tests::a_key_read_during_a_publication_is_of_the_index_and_revision_before_it"]
+    RevisionReadLater "A10" "the revision of a reply is read after the key was looked up"
+        ["front::tests::a_key_read_during_a_publication_is_of_the_index_and_revision_before_it"]
     OlderCommit "P20, P21" "the commit index is from before the requests arrived"
     PermitIndexIgnored "P21, A7" "the reader does not look whether its state has the permit's index"
         ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
@@ -278,6 +283,10 @@ bugs! {
         ["node::tests::a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_before_it"]
     AppliedBeforeShown "A7" "the applied index is published before the state can be found"
         ["front::tests::each_step_of_publication_shows_what_the_one_before_has_prepared"]
+    AheadEndsEarly "A7" "what is ahead of the database is taken away before the database has it"
+        ["front::tests::a_look_finds_a_batch_while_the_database_takes_it_in"]
+    FillWithoutTicket "A7" "a reader fills in a record that a write has replaced since"
+        ["front::tests::a_record_that_a_reader_fills_in_does_not_replace_a_newer_one"]
     RevisionAfterApplied "A10" "the revision is published after the applied index"
         ["front::tests::each_step_of_publication_shows_what_the_one_before_has_prepared"]
     ReadUnapplied "P21" "a permitted read does not wait until its index is applied"

@@ -20,8 +20,8 @@ use crate::api::Consistency;
 use crate::leased_read::{Captured, Demand, ReadBuffer, ReadResult, Reader, Source};
 use crate::raft::{
     Appended, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard, HeartbeatReply,
-    Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published, Restored, Timing, Verdict,
-    VoteReply,
+    Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published, ReadPermit, Restored,
+    Timing, Verdict, VoteReply,
 };
 use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -42,7 +42,7 @@ struct Shared {
 
 /// A leader's thread, and all around it that happens in its order: the disk, the state machine, and
 /// the messages of its followers.
-struct Leader {
+pub(crate) struct Leader {
     node: Consensus,
     now: Instant,
     sent: VecDeque<Envelope>,
@@ -140,7 +140,7 @@ impl Leader {
     }
 
     /// A leader with a lease that has applied everything.
-    fn with_lease() -> Self {
+    pub(crate) fn with_lease() -> Self {
         let mut leader = Self::found(1, 1);
         leader.be_elected();
         leader.answer_all();
@@ -150,6 +150,16 @@ impl Leader {
             .handle(leader.now, Input::Applied(leader.committed));
         leader.drain();
         leader
+    }
+
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.node.published()
+    }
+
+    /// The right to answer a read for which `captured` was committed.
+    pub(crate) fn permit(&self, captured: LogIndex) -> ReadPermit {
+        let cell = self.published().lease().unwrap();
+        cell.permit(self.now, captured).unwrap()
     }
 
     fn shared(&self, seen: u64) -> Arc<Shared> {
@@ -204,12 +214,25 @@ impl Clock for At {
     }
 }
 
+impl Clock for Leader {
+    fn now(&self) -> Instant {
+        self.now
+    }
+}
+
+/// What is asked for.
+pub(crate) const LINEARIZABLE: Demand = Demand {
+    consistency: Consistency::Linearizable,
+    min_revision: 0,
+};
+/// What answers.
+pub(crate) const READER: Reader = Reader {
+    lease_margin: Duration::ZERO,
+};
+
 /// What a session answers a read with, if it does: the state that it looked at.
 fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
-    let get = Demand {
-        consistency: Consistency::Linearizable,
-        min_revision: 0,
-    };
+    let get = LINEARIZABLE;
     let captured = Captured::of(
         slice::from_ref(&get),
         &shared.published,
@@ -223,10 +246,7 @@ fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
             revision: 1,
         }))
     });
-    let reader = Reader {
-        lease_margin: Duration::ZERO,
-    };
-    match looked.unwrap().judge(&At(now)).next(&reader)? {
+    match looked.unwrap().judge(&At(now)).next(&READER)? {
         (_, ReadResult::Answer(answer)) => Some(answer.into_found()),
         _ => None,
     }

@@ -31,11 +31,12 @@ models! {
     lease::a_lease_is_void_before_its_end_is_told: ["ReleaseWhileServing", "StepDownKeepsLease"],
     lease::a_new_leadership_serves_nothing_below_its_floor: ["NoFloor"],
     store::a_read_has_what_was_applied_before_it_from_the_cache:
-        ["CommitNotCaptured", "AppliedBeforeShown"],
-    store::a_read_has_what_was_applied_before_it_from_the_database: ["AppliedBeforeShown"],
+        ["PermitIndexIgnored", "AppliedBeforeShown"],
+    store::a_read_has_what_was_applied_before_it_from_the_database:
+        ["AppliedBeforeShown", "AppliedReadLater"],
     store::a_reply_names_the_revision_of_what_was_applied: ["OrderRelaxed", "RevisionAfterApplied"],
-    store::readers_that_fill_in_do_not_undo_a_write: [],
-    store::a_deleted_key_is_not_brought_back_by_a_reader: [],
+    store::readers_that_fill_in_do_not_undo_a_write: ["FillWithoutTicket"],
+    store::a_deleted_key_is_not_brought_back_by_a_reader: ["FillWithoutTicket"],
     store::a_state_that_takes_the_place_of_another_is_found_as_a_whole: [],
     queues::what_gathers_arrives_in_order_and_wakes_the_taker: ["NoticeLost"],
     queues::an_answer_is_delivered_once_and_wakes_the_stream: [],

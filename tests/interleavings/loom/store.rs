@@ -4,6 +4,8 @@
 //! The database is a map that is read and written as a whole, since that is what fjall promises: who
 //! takes a snapshot after a write sees it. So its lock is none of loom's.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -13,6 +15,8 @@ use loom::thread;
 use crate::api::{DeleteRangeRequest, PutRequest};
 use crate::front::{Batch, Database, Front, Handle, Point, Writer};
 use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
+use crate::lease::{LINEARIZABLE, Leader, READER};
+use crate::leased_read::{Captured, ReadBuffer, ReadResult, Source};
 use crate::types::{LogId, LogIndex, Term};
 
 const KEY: &[u8] = b"k";
@@ -72,6 +76,8 @@ struct World {
     handle: Handle<Map>,
     /// What consensus has published as committed, in entries.
     commit: AtomicU64,
+    /// Permits reads as its consensus does, which does nothing else here.
+    leader: Leader,
 }
 
 /// The thread that applies.
@@ -96,6 +102,7 @@ impl Applier {
         let world = World {
             handle: writer.handle(),
             commit: AtomicU64::new(0),
+            leader: Leader::with_lease(),
         };
         let mut this = Self {
             world: Arc::new(world),
@@ -148,6 +155,28 @@ impl World {
     fn get(&self) -> Point {
         self.handle.load().get(KEY).unwrap()
     }
+
+    /// Reads the key as the server does once the driver has released a read for what was committed
+    /// when it arrived. None if that is not applied yet.
+    fn leased_get(&self) -> Option<Point> {
+        let permit = self
+            .leader
+            .permit(LogIndex(self.commit.load(Ordering::Acquire)));
+        let (get, published) = (LINEARIZABLE, self.leader.published());
+        let captured = Captured::released(&get, Some(permit), &published, ReadBuffer::default());
+        let looked = captured.look(|_| {
+            let point = self.get();
+            Ok::<_, Infallible>(ControlFlow::Continue(Source {
+                applied: point.applied,
+                revision: point.revision,
+                found: point,
+            }))
+        });
+        match looked.unwrap().judge(&self.leader).next(&READER)? {
+            (_, ReadResult::Answer(answer)) => Some(answer.into_found()),
+            _ => None,
+        }
+    }
 }
 
 /// The key is written at each revision up to `through`; each reader looks as often as it says.
@@ -177,16 +206,14 @@ fn writes_against_readers(room: usize, through: u64, readers: &[usize]) {
 }
 
 /// What was published before the read began is in it (A7), the revision of the reply is one at
-/// which it was so (A10), and nobody who is answered goes back behind what he has seen. That last
+/// which it was so (A10), and no reader that is answered goes back behind what it has seen. That last
 /// is not the cache's doing alone: one read may find in the database what the next does not find in the
 /// cache yet. But then the entry was committed before the first, so the second has captured it, and
 /// is not answered from a state without it (P21).
 fn look(world: &World, last: u64) -> u64 {
-    let captured = match planted!(CommitNotCaptured) {
-        true => 0,
-        false => world.commit.load(Ordering::Acquire),
+    let Some(point) = world.leased_get() else {
+        return last;
     };
-    let point = world.get();
     let found = point.record.map_or(1, |record| record.mod_revision());
     let revision = u64::try_from(point.revision).unwrap();
     let found = u64::try_from(found).unwrap();
@@ -201,9 +228,6 @@ fn look(world: &World, last: u64) -> u64 {
         "revision {found} is shown as what entry {} left",
         point.applied
     );
-    if point.applied.0 < captured {
-        return last;
-    }
     assert!(found >= last, "{found} is shown after {last}");
     found
 }
@@ -292,6 +316,7 @@ impl Applier {
         self.world = Arc::new(World {
             handle: self.writer.handle(),
             commit: AtomicU64::new(self.applied),
+            leader: Leader::with_lease(),
         });
     }
 }
