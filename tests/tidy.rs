@@ -10,6 +10,7 @@
 mod tidy {
     mod circles;
     mod code;
+    mod reads;
     mod sizes;
 }
 

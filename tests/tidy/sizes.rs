@@ -60,7 +60,7 @@ fn too_large(text: &str) -> Vec<Large> {
 }
 
 /// Where the braces of an item open whose name is before `start`; none if it has none.
-fn body_of(tokens: &[Token], start: usize) -> Option<usize> {
+pub(super) fn body_of(tokens: &[Token], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
         match tokens.get(at)?.text.as_str() {
