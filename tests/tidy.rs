@@ -522,6 +522,45 @@ fn the_protocol_names_tests_and_bugs_that_are_there() {
     assert!(named > 150, "{named}");
 }
 
+/// The tests that notice planted bugs by themselves exist, by their whole names: a build with bugs would
+/// say so, too, but only after minutes.
+#[test]
+fn the_witnesses_of_planted_bugs_are_there() {
+    let planted = fs::read_to_string(source_root().join("planted/mod.rs")).unwrap();
+    let witnesses = planted.split("[\"").skip(1);
+    let witnesses = witnesses.map(|rest| rest.split('"').next().unwrap_or_default());
+    let (mut named, mut missing) = (0, Vec::new());
+    for witness in witnesses {
+        named += 1;
+        if !is_test_or_conversation(witness) {
+            missing.push(witness);
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(named > 100, "{named}");
+    assert!(!is_test_or_conversation(
+        "planted::tests::which_is_not_there"
+    ));
+    assert!(!is_test_or_conversation("a_conversation_that_is_not_there"));
+}
+
+/// Whether `name` is the path of a test of the library, or the name of a conversation.
+fn is_test_or_conversation(name: &str) -> bool {
+    let Some((module, test)) = name.rsplit_once("::") else {
+        return source_root()
+            .join(format!("raft/testdata/{name}.txt"))
+            .exists();
+    };
+    // Tests at the end of a file are a module of their own in it.
+    let inside = module.strip_suffix("::tests").unwrap_or(module);
+    let files = [module, inside].map(|module| module.replace("::", "/"));
+    let files = files
+        .iter()
+        .flat_map(|file| [format!("{file}.rs"), format!("{file}/mod.rs")]);
+    let mut texts = files.filter_map(|file| fs::read_to_string(source_root().join(file)).ok());
+    texts.any(|text| text.contains(&format!("fn {test}(")))
+}
+
 /// What is named by `<a id="..."></a>` in a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let ids = page.split("<a id=\"").skip(1);
