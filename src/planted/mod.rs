@@ -561,9 +561,9 @@ bugs! {
     // The comparison of states.
     StateDiverges "R4" "what a write makes of a key depends on whether its record is cached"
     NeverCompared "R4" "reports of states are not compared"
-        ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
+        ["node::corruption_checker::tests::the_minority_is_wrong_and_only_it"]
     DifferenceForgiven "R4" "a member that a majority contradicts goes on"
-        ["node::consistency::tests::the_minority_is_wrong_and_only_it"]
+        ["node::corruption_checker::tests::the_minority_is_wrong_and_only_it"]
     // Locks.
     FenceUnchecked "T13" "a write behind a fence is made whether the fence stands or not"
     LockToAnyWaiter "X13" "whoever waits for a lock gets it, first in the queue or not"

@@ -340,6 +340,9 @@ fn power_lost_by_all_three_nodes_loses_nothing_that_was_acknowledged() {
 fn power_lost_on_a_disk_that_lies_is_noticed() {
     for lies in ["", "/log/", "/state/"] {
         let noticed = (1..=20).any(|seed| !lose_power(1, 4, seed, Some(lies)).is_empty());
-        assert!(noticed, "{lies:?}: nothing that was lost was missed in 20 trials");
+        assert!(
+            noticed,
+            "{lies:?}: nothing that was lost was missed in 20 trials"
+        );
     }
 }
