@@ -30,4 +30,4 @@ mod queue;
 mod tests;
 
 pub use hub::{Applied, CatchUpBudget, Hub, HubOptions, Registered, WatcherId, WatcherView};
-pub use queue::{Batch, Cancel, Counted, Notice, State, Taken};
+pub use queue::{Batch, Cancel, Counted, State, Taken, WatcherEvent};

@@ -30,12 +30,12 @@ impl Meter {
     /// A notice was queued: its slot counts.
     fn enter(&self) {
         self.0.notices.fetch_add(1, Ordering::Relaxed);
-        self.add(size_of::<Notice>());
+        self.add(size_of::<WatcherEvent>());
     }
 
     fn leave(&self, notices: usize) {
         self.0.notices.fetch_sub(notices, Ordering::Relaxed);
-        self.remove(notices * size_of::<Notice>());
+        self.remove(notices * size_of::<WatcherEvent>());
     }
 
     fn add(&self, bytes: usize) {
@@ -157,7 +157,7 @@ fn key_value_bytes(kv: &KeyValue) -> usize {
 
 /// A message for a watcher.
 #[derive(Clone, Debug)]
-pub enum Notice {
+pub enum WatcherEvent {
     /// A part of the initial state, in key order.
     State(Arc<State>),
     /// The initial state is complete; it has this revision.
@@ -184,7 +184,7 @@ pub struct Cancel {
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// The messages for the watcher, in order.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<WatcherEvent>,
     /// More is queued: take again. Otherwise the watcher will be reported as ready once there is
     /// more.
     pub more: bool,
@@ -193,7 +193,7 @@ pub struct Taken {
 /// The queue of one watcher. The hub decides what may be queued.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    notices: VecDeque<Notice>,
+    notices: VecDeque<WatcherEvent>,
     bytes: usize,
 }
 
@@ -208,13 +208,13 @@ impl Queue {
     }
 
     /// `meter` counts the slot of a notice; its contents are counted where they were created.
-    pub(super) fn push(&mut self, notice: Notice, meter: &Meter) {
+    pub(super) fn push(&mut self, notice: WatcherEvent, meter: &Meter) {
         meter.enter();
         self.bytes += bytes(&notice);
         self.notices.push_back(notice);
     }
 
-    pub(super) fn pop(&mut self, meter: &Meter) -> Option<(Notice, usize)> {
+    pub(super) fn pop(&mut self, meter: &Meter) -> Option<(WatcherEvent, usize)> {
         let notice = self.notices.pop_front()?;
         meter.leave(1);
         let bytes = bytes(&notice);
@@ -234,24 +234,24 @@ impl Queue {
         let mut first = None;
         for notice in notices {
             match notice {
-                Notice::State(_) | Notice::Synced(_) => return Err(()),
-                Notice::Events(batch) => first = first.or_else(|| Some(batch.revision())),
-                Notice::Progress(_) | Notice::Canceled(_) => {}
+                WatcherEvent::State(_) | WatcherEvent::Synced(_) => return Err(()),
+                WatcherEvent::Events(batch) => first = first.or_else(|| Some(batch.revision())),
+                WatcherEvent::Progress(_) | WatcherEvent::Canceled(_) => {}
             }
         }
         Ok(first)
     }
 
     /// The last notice in the queue.
-    pub(super) fn last_mut(&mut self) -> Option<&mut Notice> {
+    pub(super) fn last_mut(&mut self) -> Option<&mut WatcherEvent> {
         self.notices.back_mut()
     }
 }
 
-fn bytes(notice: &Notice) -> usize {
+fn bytes(notice: &WatcherEvent) -> usize {
     match notice {
-        Notice::State(state) => state.counted.bytes,
-        Notice::Events(batch) => batch.bytes(),
-        Notice::Synced(_) | Notice::Progress(_) | Notice::Canceled(_) => 0,
+        WatcherEvent::State(state) => state.counted.bytes,
+        WatcherEvent::Events(batch) => batch.bytes(),
+        WatcherEvent::Synced(_) | WatcherEvent::Progress(_) | WatcherEvent::Canceled(_) => 0,
     }
 }

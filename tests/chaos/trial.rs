@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use leasehold::client::Client;
-use leasehold::server::disk::places::Places;
+use leasehold::server::disk::state_dirs::StateDirs;
 use leasehold::server::disk::store::{HashReport, StateStore, StoreOptions};
 use leasehold::types::LogId;
 use tokio::runtime::Runtime;
@@ -183,7 +183,7 @@ fn look_at_states(fleet: &mut Fleet) -> Vec<String> {
     let mut reports: BTreeMap<LogId, HashReport> = BTreeMap::new();
     for node in &fleet.cluster.nodes {
         // Where a state was installed, that one is in use.
-        let places = Places::new(&node.data_dir);
+        let places = StateDirs::new(&node.data_dir);
         places.settle().unwrap();
         let store = StateStore::open(&places.state(), &StoreOptions::default()).unwrap();
         let report = store.reader().verify().unwrap();

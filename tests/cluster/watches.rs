@@ -547,7 +547,7 @@ async fn a_client_that_reads_nothing_is_cancelled_and_told_where_to_resume() {
         .await
         .unwrap();
     let mut last = 0;
-    // More than the window of a stream, the courier's hands and a queue hold, in few steps: a stream
+    // More than the window of a stream, the watch sender's hands and a queue hold, in few steps: a stream
     // that takes nothing for half a minute is given up, and everything must have been put by then.
     for number in 0..LARGE {
         let value = vec![b'v'; 700_000];

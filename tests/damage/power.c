@@ -223,7 +223,7 @@ static void step(void) {
 }
 
 static struct change *remember(enum kind kind, ino_t inode) {
-    /* Places of changes that are durable by now are given to new ones. */
+    /* StateDirs of changes that are durable by now are given to new ones. */
     if (count == room) {
         size_t left = 0;
         for (size_t at = 0; at < count; at++) {

@@ -15,7 +15,7 @@ use leasehold::node::STATE_DIFFERS;
 use leasehold::raft::{Entry, Payload};
 use leasehold::time::Instant;
 use leasehold::types::LogId;
-use leasehold::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
+use leasehold::watch::{Applied, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
 
 use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
 use crate::marks::Mark;
@@ -115,7 +115,7 @@ enum Word {
     },
     Parcel {
         id: WatcherId,
-        notices: Vec<Notice>,
+        notices: Vec<WatcherEvent>,
     },
 }
 
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    fn send_parcel(&mut self, node: usize, id: WatcherId, notices: Vec<Notice>) {
+    fn send_parcel(&mut self, node: usize, id: WatcherId, notices: Vec<WatcherEvent>) {
         let delay = self.watching.between(20 * US, 3 * MS);
         let splits = self.watching.chance(0.5);
         let real = self.now;
@@ -275,7 +275,7 @@ impl World {
         };
         let delay = delay.max(route.opened.saturating_sub(real) + 1);
         let (watcher, stream) = (route.watcher, route.stream);
-        let is_over = matches!(notices.last(), Some(Notice::Canceled(_)));
+        let is_over = matches!(notices.last(), Some(WatcherEvent::Canceled(_)));
         if is_over {
             watches.forget(id);
         }
@@ -399,18 +399,18 @@ fn apart(orders: Vec<Order>) -> (Vec<Applied>, Vec<Order>) {
 }
 
 /// What a client reads of a notice: a revision in one message, or each change in its own.
-fn messages(notice: Notice, splits: bool) -> Vec<WatchMessage> {
+fn messages(notice: WatcherEvent, splits: bool) -> Vec<WatchMessage> {
     match notice {
-        Notice::State(state) => vec![WatchMessage::State {
+        WatcherEvent::State(state) => vec![WatchMessage::State {
             kvs: state.kvs().to_vec(),
         }],
-        Notice::Synced(revision) => vec![WatchMessage::Synced { revision }],
-        Notice::Progress(revision) => vec![WatchMessage::Progress { revision }],
-        Notice::Canceled(cancel) => vec![WatchMessage::Canceled {
+        WatcherEvent::Synced(revision) => vec![WatchMessage::Synced { revision }],
+        WatcherEvent::Progress(revision) => vec![WatchMessage::Progress { revision }],
+        WatcherEvent::Canceled(cancel) => vec![WatchMessage::Canceled {
             error: cancel.error,
             resume_revision: cancel.resume_revision,
         }],
-        Notice::Events(batch) => {
+        WatcherEvent::Events(batch) => {
             let events = batch.events();
             let length = if splits { 1 } else { events.len().max(1) };
             let parts = events.len().div_ceil(length);

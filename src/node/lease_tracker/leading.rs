@@ -48,8 +48,8 @@ pub(super) struct Leading {
     pub(super) clears: VecDeque<LeaseRef>,
     pub(super) continuing: Option<LogIndex>,
     /// When checkpoints are looked after next, and with which lease that goes on.
-    pub(super) sweep_at: Instant,
-    pub(super) sweep_from: Option<i64>,
+    pub(super) checkpoint_due: Instant,
+    pub(super) checkpoint_from: Option<i64>,
     pub(super) has_more: bool,
 }
 

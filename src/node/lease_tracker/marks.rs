@@ -29,10 +29,10 @@ impl LeaseTracker {
         if !marks.is_empty() || !leading.mark_flights.is_empty() {
             return marks;
         }
-        if !now.certainly_after(leading.sweep_at) {
+        if !now.certainly_after(leading.checkpoint_due) {
             return marks;
         }
-        let from = match leading.sweep_from {
+        let from = match leading.checkpoint_from {
             Some(last) => Bound::Excluded(last),
             None => Bound::Unbounded,
         };
@@ -68,9 +68,9 @@ impl LeaseTracker {
             }
         }
         let at_end = last.is_none_or(|last| self.long.last() == Some(&last));
-        leading.sweep_from = if at_end { None } else { last };
+        leading.checkpoint_from = if at_end { None } else { last };
         if at_end {
-            leading.sweep_at = now + self.options.checkpoint_interval;
+            leading.checkpoint_due = now + self.options.checkpoint_interval;
         }
         self.counts.checkpoints += marks.len() as u64;
         if at_end && marks.is_empty() {

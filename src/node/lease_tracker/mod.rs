@@ -201,8 +201,8 @@ impl LeaseTracker {
             mark_flights: BTreeMap::new(),
             clears: VecDeque::new(),
             continuing: None,
-            sweep_at: now + self.options.checkpoint_interval,
-            sweep_from: None,
+            checkpoint_due: now + self.options.checkpoint_interval,
+            checkpoint_from: None,
             has_more: false,
         };
         if let Some(before) = before {
@@ -389,7 +389,7 @@ impl LeaseTracker {
             next = next.min(boot(due.boot));
         }
         if !self.long.is_empty() || !self.outlasting.is_empty() {
-            next = next.min(boot(leading.sweep_at.boot));
+            next = next.min(boot(leading.checkpoint_due.boot));
         }
         next
     }

@@ -15,7 +15,7 @@ use crate::api::{
 use crate::raft::Configuration;
 use crate::server::admin::Progress;
 use crate::server::config::Settings;
-use crate::server::run::certificates::Told;
+use crate::server::run::certificates::ReloadReports;
 use crate::server::run::drain::Drain;
 use crate::server::session::Sessions;
 use crate::server::status::startup::StartupProgress;
@@ -32,7 +32,7 @@ pub(crate) struct AdminService {
     pub(crate) startup: Arc<StartupProgress>,
     pub(crate) drain: Arc<Drain>,
     pub(crate) reload: Arc<Notify>,
-    pub(crate) reloaded: Arc<Told>,
+    pub(crate) reloaded: Arc<ReloadReports>,
     pub(crate) client_port: Endpoint,
     pub(crate) peer_port: Endpoint,
     pub(crate) log: Option<LogControl>,

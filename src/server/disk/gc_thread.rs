@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::kv::CompactionBudget;
-use crate::server::disk::store::{StoreError, Sweeper};
+use crate::server::disk::store::{CompactionGc, StoreError};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::queue::BatchQueue;
 
@@ -42,11 +42,11 @@ pub(crate) struct Pace {
 
 /// How far the removal is, for whoever asks.
 #[derive(Debug, Default)]
-pub(crate) struct Removed {
+pub(crate) struct GcProgress {
     through: AtomicI64,
 }
 
-impl Removed {
+impl GcProgress {
     /// Everything that compactions up to this revision gave up is gone.
     pub(crate) fn through(&self) -> i64 {
         self.through.load(Ordering::Relaxed)
@@ -55,10 +55,10 @@ impl Removed {
 
 /// What the thread starts from.
 pub(crate) struct GcThread {
-    pub(crate) sweeper: Sweeper,
+    pub(crate) compaction_gc: CompactionGc,
     pub(crate) work: Arc<BatchQueue<GcWork>>,
     pub(crate) pace: Pace,
-    pub(crate) removed: Arc<Removed>,
+    pub(crate) removed: Arc<GcProgress>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -80,33 +80,38 @@ impl GcThread {
             reclaim |= taken.contains(&GcWork::Reclaim);
             taken.clear();
             if self.removed.through() == 0 {
-                let through = self.sweeper.through()?;
+                let through = self.compaction_gc.through()?;
                 self.removed.through.store(through, Ordering::Relaxed);
             }
             let began = stopwatch();
-            let swept = self.sweeper.step(&budget)?;
+            let gc_step = self.compaction_gc.step(&budget)?;
             let took = began.elapsed();
             let metrics = &self.metrics.history;
             metrics.step_seconds.record(took.as_secs_f64());
-            metrics.removed_records.increment(swept.step.removed as u64);
-            if !swept.step.finished {
+            metrics
+                .removed_records
+                .increment(gc_step.step.removed as u64);
+            if !gc_step.step.finished {
                 rest = self.pace.sleep_interval.max(took);
                 continue;
             }
             rest = UNTIL_TOLD;
-            if reclaim || self.sweeper.is_reclaim_due()? {
+            if reclaim || self.compaction_gc.is_reclaim_due()? {
                 let began = stopwatch();
-                self.sweeper.reclaim()?;
+                self.compaction_gc.reclaim()?;
                 tracing::info!(
                     took = ?began.elapsed(),
                     "disk space of compacted history reclaimed"
                 );
                 reclaim = false;
             }
-            let before = self.removed.through.swap(swept.through, Ordering::Relaxed);
-            if swept.through > before {
+            let before = self
+                .removed
+                .through
+                .swap(gc_step.through, Ordering::Relaxed);
+            if gc_step.through > before {
                 metrics.compactions.increment(1);
-                tracing::info!(revision = swept.through, "compacted history removed");
+                tracing::info!(revision = gc_step.through, "compacted history removed");
             }
         }
     }

@@ -215,7 +215,7 @@ const OLD_SEGMENTS_MAX: usize = 2;
 
 /// What the thread does when there is no group to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum IdleStage {
     /// Something was written; wait a little, then mark it.
     Recent,
     /// The mark is written; slices of the next segment may be left.
@@ -275,9 +275,9 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
 
     fn work(&mut self) -> Result<(), LogError> {
         self.measure();
-        let mut rest = Rest::Recent;
+        let mut stage = IdleStage::Recent;
         loop {
-            match self.wait(rest) {
+            match self.wait(stage) {
                 Work::Group { end_quarantine } => {
                     for task in self.first.drain(..) {
                         (task.0)();
@@ -292,21 +292,21 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                         self.log.delete_old()?;
                     }
                     self.measure();
-                    rest = Rest::Recent;
+                    stage = IdleStage::Recent;
                 }
-                Work::Nothing if rest == Rest::Recent => {
+                Work::Nothing if stage == IdleStage::Recent => {
                     self.log.mark()?;
-                    rest = Rest::Preparing;
+                    stage = IdleStage::Preparing;
                 }
                 Work::Nothing => {
                     let deleted = self.log.delete_old()?;
                     let prepared = self.log.prepare_next(true)?;
                     self.measure();
-                    rest = match prepared {
-                        _ if deleted => Rest::Preparing,
-                        Preparation::More => Rest::Preparing,
+                    stage = match prepared {
+                        _ if deleted => IdleStage::Preparing,
+                        Preparation::More => IdleStage::Preparing,
                         // A full disk is tried again after the next batch.
-                        Preparation::Done | Preparation::NoSpace => Rest::Asleep,
+                        Preparation::Done | Preparation::NoSpace => IdleStage::Asleep,
                     };
                 }
                 Work::Close => return self.log.mark(),
@@ -314,14 +314,14 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         }
     }
 
-    /// Takes all that waits into `self.group`, waiting for it as `rest` allows.
-    fn wait(&mut self, rest: Rest) -> Work {
+    /// Takes all that waits into `self.group`, waiting for it as `stage` allows.
+    fn wait(&mut self, stage: IdleStage) -> Work {
         let idle = |queue: &mut Queue| queue.is_empty() && !queue.closing;
         let mut queue = self.shared.lock();
-        queue = match rest {
-            Rest::Recent => self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle),
-            Rest::Preparing => queue,
-            Rest::Asleep => self.shared.wake.wait_while(queue, idle),
+        queue = match stage {
+            IdleStage::Recent => self.shared.wake.wait_timeout_while(queue, MARK_AFTER, idle),
+            IdleStage::Preparing => queue,
+            IdleStage::Asleep => self.shared.wake.wait_while(queue, idle),
         };
         if queue.is_empty() {
             return if queue.closing {

@@ -10,7 +10,7 @@ pub(crate) mod journal_thread;
 pub(crate) mod log_compactor;
 pub mod log_thread;
 pub(crate) mod marker;
-pub mod places;
 pub(crate) mod quota;
+pub mod state_dirs;
 pub(crate) mod state_thread;
 pub mod store;

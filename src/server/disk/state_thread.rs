@@ -21,7 +21,7 @@ use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::gc_thread::GcWork;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::store::{
-    Applied, Retired, StateStore, StoreError, StoreOptions, Uncounted,
+    AppliedEntry, KeyCounter, RetiredStore, StateStore, StoreError, StoreOptions,
 };
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, OperationKind, stopwatch};
@@ -43,7 +43,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
 
 /// Keys of a state that are being counted by a thread of its own.
-pub(crate) struct Counting {
+pub(crate) struct CountThread {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct StateThread {
     /// Nobody else may use the directory while a thread that this one has started lives.
     pub(crate) data_dir: Arc<DataDir>,
     /// None at first.
-    pub(crate) counting: Option<Counting>,
+    pub(crate) counting: Option<CountThread>,
 }
 
 impl StateThread {
@@ -149,7 +149,7 @@ impl StateThread {
         // The one before, if there is one, ends first.
         self.counting = None;
         let uncounted = self.store.uncounted()?;
-        self.counting = Some(Counting::start(uncounted, self.data_dir.clone()));
+        self.counting = Some(CountThread::start(uncounted, self.data_dir.clone()));
         // A removal that an earlier process has begun goes on.
         self.gc.send(GcWork::Look);
         Ok(())
@@ -187,7 +187,7 @@ impl StateThread {
             .store
             .apply_ahead(&commands, self.watches.are_heard())?;
         // A retry is answered once more, and was carried out before.
-        let is_txn = |Applied { reply, .. }: &&Applied| {
+        let is_txn = |AppliedEntry { reply, .. }: &&AppliedEntry| {
             !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
         };
         let txns = replies.iter().filter(is_txn).count();
@@ -239,7 +239,7 @@ impl StateThread {
             cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };
         drop(snapshot);
-        let adopted = self.incoming.places.adopt(&path);
+        let adopted = self.incoming.state_dirs.adopt(&path);
         adopted.map_err(StoreError::io("recording which state is in use"))?;
         retire(self.store.replace(newer), self.incoming.data_dir.clone());
         self.open()?;
@@ -259,8 +259,8 @@ impl StateThread {
     }
 }
 
-impl Counting {
-    fn start(uncounted: Uncounted, data_dir: Arc<DataDir>) -> Self {
+impl CountThread {
+    fn start(uncounted: KeyCounter, data_dir: Arc<DataDir>) -> Self {
         let is_over = Arc::<AtomicBool>::default();
         let told = Arc::clone(&is_over);
         let thread = std::thread::Builder::new()
@@ -284,7 +284,7 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for CountThread {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -306,7 +306,7 @@ fn known_version(found: u16) -> Result<u16, StoreError> {
 }
 
 /// Removes a database once nobody reads from it any more.
-fn retire(retired: Retired, data_dir: Arc<DataDir>) {
+fn retire(retired: RetiredStore, data_dir: Arc<DataDir>) {
     let waiting = std::thread::Builder::new()
         .name("retired-state".to_owned())
         .spawn(move || {

@@ -18,12 +18,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct LeaseLog {
     began: Instant,
     named: usize,
-    rest: Rest,
+    unnamed: UnnamedEnds,
 }
 
 /// Those that have no line of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Rest {
+struct UnnamedEnds {
     expired: u64,
     revoked: u64,
 }
@@ -33,7 +33,7 @@ impl LeaseLog {
         Self {
             began: stopwatch(),
             named: 0,
-            rest: Rest::default(),
+            unnamed: UnnamedEnds::default(),
         }
     }
 
@@ -47,7 +47,7 @@ impl LeaseLog {
                 "all client leases extended to their full TTL: {why}"
             );
         }
-        if counts.expired + counts.revoked == 0 && self.rest == Rest::default() {
+        if counts.expired + counts.revoked == 0 && self.unnamed == UnnamedEnds::default() {
             return;
         }
         let is_new = self.began.elapsed() >= PERIOD;
@@ -55,14 +55,14 @@ impl LeaseLog {
             self.began = stopwatch();
             self.named = 0;
         }
-        self.rest.expired += counts.expired;
-        self.rest.revoked += counts.revoked;
+        self.unnamed.expired += counts.expired;
+        self.unnamed.revoked += counts.revoked;
         for (lease, cause) in &counts.ended {
             if self.named == NAMED_MAX {
                 break;
             }
             self.named += 1;
-            self.rest.forget(*cause);
+            self.unnamed.forget(*cause);
             let why = reason(*cause);
             tracing::info!(
                 node = %name,
@@ -70,14 +70,14 @@ impl LeaseLog {
                 "client lease ended: {why}"
             );
         }
-        if self.rest != Rest::default() && (is_new || totals.expiring == 0) {
-            let Rest { expired, revoked } = std::mem::take(&mut self.rest);
+        if self.unnamed != UnnamedEnds::default() && (is_new || totals.expiring == 0) {
+            let UnnamedEnds { expired, revoked } = std::mem::take(&mut self.unnamed);
             tracing::info!(node = %name, expired, revoked, "more client leases ended");
         }
     }
 }
 
-impl Rest {
+impl UnnamedEnds {
     fn forget(&mut self, cause: LeaseEnd) {
         let of = match cause {
             LeaseEnd::Expired => &mut self.expired,

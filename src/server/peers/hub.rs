@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 
 use crate::raft::Envelope;
 use crate::server::peers::handler::{PeerHandler, PeerInfo, PeersConfig};
-use crate::server::peers::lane::{Lane, Overflow};
-use crate::server::peers::roster::{Admitted, Roster};
+use crate::server::peers::roster::{MembershipCheck, Roster};
 use crate::server::peers::stats::PeerStats;
+use crate::server::peers::stream_queue::{Overflow, StreamQueue};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
 use crate::types::{Incarnation, NodeId, VersionRange};
@@ -37,13 +37,13 @@ const BULK_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) info: PeerInfo,
-    pub(super) control: Lane,
-    pub(super) bulk: Lane,
-    /// Told when another connection has taken this one's place.
+    pub(super) control: StreamQueue,
+    pub(super) bulk: StreamQueue,
+    /// Notified when another connection has taken this one's place.
     pub(super) retired: Notify,
 }
 
-/// All links, and the ways to them.
+/// All connections to members, with their queues.
 pub(super) struct Hub {
     config: PeersConfig,
     advertised: String,
@@ -52,24 +52,24 @@ pub(super) struct Hub {
     /// What `send` looks at: no lock on the way of a message.
     routes: ArcSwap<BTreeMap<NodeId, Arc<Route>>>,
     known: ArcSwap<BTreeMap<NodeId, PeerInfo>>,
-    links: Mutex<Links>,
-    /// Told when a link has got or lost its connection, and when the members are others.
+    connections: Mutex<PeerConnections>,
+    /// Notified when a member connects or disconnects, and when the membership changes.
     changed: Notify,
     /// Members of releases that do not know this version are not let in.
     required_version: AtomicU16,
 }
 
-struct Links {
+struct PeerConnections {
     /// The number of the next hello that this process writes.
     sequence: u64,
     roster: Roster,
-    by_name: BTreeMap<String, Link>,
+    by_name: BTreeMap<String, PeerConnection>,
     /// Members that a task calls.
     called: BTreeSet<String>,
 }
 
 #[derive(Default)]
-struct Link {
+struct PeerConnection {
     newest: Incarnation,
     active: Option<Active>,
     learned_address: Option<String>,
@@ -98,7 +98,7 @@ pub(super) struct Hellos {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloError {
     #[error("{0} is not a member in this cluster's configuration")]
-    Stranger(String),
+    NotMember(String),
     #[error("the hello comes from another cluster")]
     ForeignCluster,
     #[error("the hello names {said}, but the certificate names {certified}")]
@@ -121,12 +121,12 @@ pub(super) enum HelloError {
 impl HelloError {
     /// Whether it may mean that the node at the other end is no member any more.
     pub(super) fn is_about_membership(&self) -> bool {
-        matches!(self, Self::Stranger(_) | Self::Outdated)
+        matches!(self, Self::NotMember(_) | Self::Outdated)
     }
 
     pub(super) fn code(&self) -> CloseCode {
         match self {
-            Self::Stranger(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
+            Self::NotMember(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
             Self::ForeignCluster => CloseCode::Cluster,
             Self::Version { .. } => CloseCode::Version,
             Self::Outdated => CloseCode::Outdated,
@@ -156,7 +156,7 @@ impl Hub {
             stats: PeerStats::default(),
             routes: ArcSwap::default(),
             known: ArcSwap::default(),
-            links: Mutex::new(Links {
+            connections: Mutex::new(PeerConnections {
                 sequence: 1,
                 roster,
                 by_name: BTreeMap::new(),
@@ -198,11 +198,11 @@ impl Hub {
 
     /// The connection to a member that is at work.
     pub(super) fn connection(&self, id: NodeId) -> Option<Connection> {
-        let links = self.lock();
-        let mut active = links
+        let connections = self.lock();
+        let mut active = connections
             .by_name
             .values()
-            .filter_map(|link| link.active.as_ref());
+            .filter_map(|entry| entry.active.as_ref());
         active
             .find(|active| active.route.info.id == id)
             .map(|active| active.connection.clone())
@@ -228,13 +228,13 @@ impl Hub {
     /// The members are others from here on.
     pub(super) fn set_roster(&self, roster: Roster) {
         let roster = without(roster, self.config.tls.identity().name());
-        let mut links = self.lock();
+        let mut connections = self.lock();
         // Who was heard because nobody was known yet, and nobody calls.
-        let known = |name: &String| roster.knows(name) || links.called.contains(name);
-        let strangers = links.by_name.keys().filter(|name| !known(name));
+        let known = |name: &String| roster.knows(name) || connections.called.contains(name);
+        let strangers = connections.by_name.keys().filter(|name| !known(name));
         let strangers: Vec<String> = strangers.cloned().collect();
-        links.roster = roster;
-        drop(links);
+        connections.roster = roster;
+        drop(connections);
         for name in strangers {
             self.drop_member(&name);
         }
@@ -243,11 +243,11 @@ impl Hub {
 
     /// Members that nobody calls yet. Whoever asks calls them from now on.
     pub(super) fn take_uncalled(&self) -> Vec<String> {
-        let mut links = self.lock();
-        let names = links.roster.peers.keys();
-        let uncalled = names.filter(|name| !links.called.contains(*name));
+        let mut connections = self.lock();
+        let names = connections.roster.peers.keys();
+        let uncalled = names.filter(|name| !connections.called.contains(*name));
         let uncalled: Vec<String> = uncalled.cloned().collect();
-        links.called.extend(uncalled.iter().cloned());
+        connections.called.extend(uncalled.iter().cloned());
         uncalled
     }
 
@@ -280,12 +280,12 @@ impl Hub {
 
     /// Nobody calls `name` any more, and nothing is heard of it.
     pub(super) fn drop_member(&self, name: &str) {
-        let mut links = self.lock();
-        links.called.remove(name);
-        let link = links.by_name.remove(name);
-        self.publish(&links);
-        drop(links);
-        if let Some(active) = link.and_then(|link| link.active) {
+        let mut connections = self.lock();
+        connections.called.remove(name);
+        let entry = connections.by_name.remove(name);
+        self.publish(&connections);
+        drop(connections);
+        if let Some(active) = entry.and_then(|entry| entry.active) {
             active.connection.close(CloseCode::Identity);
             self.handler.on_disconnected(active.route.info.id);
             tracing::info!(peer = name, "peer is no longer a member: connection closed");
@@ -295,8 +295,8 @@ impl Hub {
 
     /// What the node at the other end is told of itself.
     pub(super) fn standing_of(&self, connection: &Connection) -> Option<Standing> {
-        let links = self.lock();
-        links.roster.standing_of(connection.identity().name())
+        let connections = self.lock();
+        connections.roster.standing_of(connection.identity().name())
     }
 
     /// A member has said what the cluster knows of us.
@@ -312,11 +312,11 @@ impl Hub {
 
     /// Where the member may be: where the configuration says, and where it said itself.
     pub(super) fn addresses_of(&self, name: &str) -> Vec<String> {
-        let links = self.lock();
-        let configured = links.roster.peers.get(name);
+        let connections = self.lock();
+        let configured = connections.roster.peers.get(name);
         let mut addresses = configured.map_or_else(Vec::new, |peer| peer.addresses.clone());
-        let link = links.by_name.get(name);
-        if let Some(learned) = link.and_then(|link| link.learned_address.clone())
+        let entry = connections.by_name.get(name);
+        if let Some(learned) = entry.and_then(|entry| entry.learned_address.clone())
             && !addresses.contains(&learned)
         {
             addresses.push(learned);
@@ -355,26 +355,26 @@ impl Hub {
     }
 
     pub(super) fn is_connected(&self, name: &str) -> bool {
-        let links = self.lock();
-        links
+        let connections = self.lock();
+        connections
             .by_name
             .get(name)
-            .is_some_and(|link| link.active.is_some())
+            .is_some_and(|entry| entry.active.is_some())
     }
 
     /// The hello for a call, unless a connection has come up meanwhile.
     pub(super) fn calling_hello(&self, name: &str) -> Option<PeerHello> {
-        let mut links = self.lock();
-        let link = links.by_name.get(name);
-        if link.is_some_and(|link| link.active.is_some()) {
+        let mut connections = self.lock();
+        let entry = connections.by_name.get(name);
+        if entry.is_some_and(|entry| entry.active.is_some()) {
             return None;
         }
-        Some(self.next_hello(&mut links))
+        Some(self.next_hello(&mut connections))
     }
 
-    fn next_hello(&self, links: &mut Links) -> PeerHello {
-        let sequence = links.sequence;
-        links.sequence += 1;
+    fn next_hello(&self, connections: &mut PeerConnections) -> PeerHello {
+        let sequence = connections.sequence;
+        connections.sequence += 1;
         let identity = self.config.tls.identity();
         PeerHello {
             versions: PROTOCOL_VERSIONS,
@@ -397,15 +397,15 @@ impl Hub {
         ours: &PeerHello,
         theirs: &PeerHello,
     ) -> Result<Option<Arc<Route>>, HelloError> {
-        let mut links = self.lock();
-        self.check(&mut links, connection, theirs)?;
+        let mut connections = self.lock();
+        self.check(&mut connections, connection, theirs)?;
         let hellos = Hellos {
             dialled: true,
             boot: theirs.boot,
             ours: ours.sequence,
             theirs: theirs.sequence,
         };
-        Ok(self.put_to_work(links, connection, hellos, theirs))
+        Ok(self.put_to_work(connections, connection, hellos, theirs))
     }
 
     /// Checks the hello of a caller, and puts the connection to work if it is the one to keep.
@@ -416,30 +416,30 @@ impl Hub {
         connection: &Connection,
         theirs: &PeerHello,
     ) -> Result<Option<(PeerHello, Arc<Route>)>, HelloError> {
-        let mut links = self.lock();
-        self.check(&mut links, connection, theirs)?;
-        let ours = self.next_hello(&mut links);
+        let mut connections = self.lock();
+        self.check(&mut connections, connection, theirs)?;
+        let ours = self.next_hello(&mut connections);
         let hellos = Hellos {
             dialled: false,
             boot: theirs.boot,
             ours: ours.sequence,
             theirs: theirs.sequence,
         };
-        let route = self.put_to_work(links, connection, hellos, theirs);
+        let route = self.put_to_work(connections, connection, hellos, theirs);
         Ok(route.map(|route| (ours, route)))
     }
 
     fn check(
         &self,
-        links: &mut Links,
+        connections: &mut PeerConnections,
         connection: &Connection,
         hello: &PeerHello,
     ) -> Result<(), HelloError> {
         let certified = connection.identity();
-        let stranger = || HelloError::Stranger(certified.name().to_string());
+        let not_member = || HelloError::NotMember(certified.name().to_string());
         let is_self = certified.name() == self.config.tls.identity().name();
-        if is_self || !links.roster.knows(certified.name()) {
-            return Err(stranger());
+        if is_self || !connections.roster.knows(certified.name()) {
+            return Err(not_member());
         }
         if hello.cluster_id != certified.cluster_id {
             return Err(HelloError::ForeignCluster);
@@ -461,31 +461,31 @@ impl Hub {
                 required,
             });
         }
-        match links.roster.admits(&hello.name, hello.incarnation) {
-            Admitted::Yes => {}
-            Admitted::Stranger => return Err(stranger()),
-            Admitted::Outdated => return Err(HelloError::Outdated),
+        match connections.roster.admits(&hello.name, hello.incarnation) {
+            MembershipCheck::Yes => {}
+            MembershipCheck::NotMember => return Err(not_member()),
+            MembershipCheck::Outdated => return Err(HelloError::Outdated),
         }
-        let link = links.by_name.entry(hello.name.clone()).or_default();
-        if hello.incarnation < link.newest {
+        let entry = connections.by_name.entry(hello.name.clone()).or_default();
+        if hello.incarnation < entry.newest {
             return Err(HelloError::Outdated);
         }
-        link.newest = hello.incarnation;
+        entry.newest = hello.incarnation;
         Ok(())
     }
 
     fn put_to_work(
         &self,
-        mut links: MutexGuard<'_, Links>,
+        mut connections: MutexGuard<'_, PeerConnections>,
         connection: &Connection,
         hellos: Hellos,
         theirs: &PeerHello,
     ) -> Option<Arc<Route>> {
-        let link = links.by_name.get_mut(&theirs.name)?;
+        let entry = connections.by_name.get_mut(&theirs.name)?;
         if !theirs.peer_address.is_empty() {
-            link.learned_address = Some(theirs.peer_address.clone());
+            entry.learned_address = Some(theirs.peer_address.clone());
         }
-        if let Some(active) = &link.active {
+        if let Some(active) = &entry.active {
             let live = !active.connection.is_lost();
             if live && !replaces(self.config.node_id, theirs.node_id, active.hellos, hellos) {
                 return None;
@@ -509,21 +509,21 @@ impl Hub {
         };
         let route = Arc::new(Route {
             info: info.clone(),
-            control: Lane::new(CONTROL_MAX, Overflow::DropOldest),
-            bulk: Lane::new(BULK_MAX, Overflow::DropNewest),
+            control: StreamQueue::new(CONTROL_MAX, Overflow::DropOldest),
+            bulk: StreamQueue::new(BULK_MAX, Overflow::DropNewest),
             retired: Notify::new(),
         });
-        link.active = Some(Active {
+        entry.active = Some(Active {
             connection: connection.clone(),
             hellos,
             route: Arc::clone(&route),
         });
-        self.publish(&links);
+        self.publish(&connections);
         let mut known = BTreeMap::clone(&self.known.load());
         known.retain(|_, older| older.name != info.name);
         known.insert(info.id, info.clone());
         self.known.store(Arc::new(known));
-        drop(links);
+        drop(connections);
         tracing::info!(
             peer = info.name,
             id = %info.id,
@@ -538,18 +538,18 @@ impl Hub {
 
     /// Takes a connection that is over out of work, if it was at work.
     pub(super) fn lost(&self, connection: &Connection) {
-        let mut links = self.lock();
-        let Some(link) = links.by_name.get_mut(connection.identity().name()) else {
+        let mut connections = self.lock();
+        let Some(entry) = connections.by_name.get_mut(connection.identity().name()) else {
             return;
         };
-        let was_active = link
+        let was_active = entry
             .active
             .take_if(|active| active.connection.is_same(connection));
         let Some(active) = was_active else {
             return;
         };
-        self.publish(&links);
-        drop(links);
+        self.publish(&connections);
+        drop(connections);
         self.handler.on_disconnected(active.route.info.id);
         self.changed.notify_waiters();
     }
@@ -571,18 +571,18 @@ impl Hub {
         self.handler.on_drift(peer, ratio);
     }
 
-    fn publish(&self, links: &Links) {
-        let routes = links
+    fn publish(&self, connections: &PeerConnections) {
+        let routes = connections
             .by_name
             .values()
-            .filter_map(|link| link.active.as_ref())
+            .filter_map(|entry| entry.active.as_ref())
             .map(|active| (active.route.info.id, Arc::clone(&active.route)))
             .collect();
         self.routes.store(Arc::new(routes));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Links> {
-        self.links.lock()
+    fn lock(&self) -> MutexGuard<'_, PeerConnections> {
+        self.connections.lock()
     }
 }
 

@@ -31,7 +31,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// Who a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct MemberIdentity {
     /// The life of its data that begins now.
     pub(crate) incarnation: Incarnation,
     /// The members of the founding, where whoever answered knows them.
@@ -45,7 +45,7 @@ pub(crate) struct Told {
 ///
 /// # Cancel safety
 /// Safe: nothing has been decided.
-pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<Told, BindError> {
+pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<MemberIdentity, BindError> {
     // A port of its own: that of the node is opened when there is a node.
     let bind = SocketAddr::new(config.listen.peer.ip(), 0);
     let limits = FrameLimits::of(&config.limits);
@@ -55,7 +55,7 @@ pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<Told, BindError> {
     let told = loop {
         match newest(answers(config, &endpoint, &limits).await) {
             Some((_, Some(incarnation), founders)) => {
-                break Told {
+                break MemberIdentity {
                     incarnation,
                     founders,
                 };

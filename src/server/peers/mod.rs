@@ -17,15 +17,15 @@
 //! has been checked: certificate, cluster, member id, incarnation, membership; and each message must come from the member at the other end and be
 //! meant for this one.
 
+mod connection;
 mod drift;
 mod handler;
 mod hub;
 pub(crate) mod joining;
-mod lane;
-mod link;
 pub(crate) mod members;
 mod roster;
 mod stats;
+mod stream_queue;
 pub(crate) mod transfer;
 
 #[cfg(test)]
@@ -42,9 +42,9 @@ use crate::raft::Envelope;
 use crate::transport::{BindError, CloseCode, Connection, Endpoint, Port, TransportStats};
 use crate::types::{Incarnation, NodeId};
 
+pub(crate) use self::connection::ask_standing;
 pub use self::handler::{PeerHandler, PeerInfo, PeersConfig};
 use self::hub::Hub;
-pub(crate) use self::link::ask_standing;
 pub use self::roster::{Committed, Roster, RosterPeer};
 pub use self::stats::PeerStats;
 
@@ -252,14 +252,14 @@ fn open(
 
 async fn serve(endpoint: Endpoint, hub: Arc<Hub>, mut stopped: watch::Receiver<bool>) {
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(link::accept_all(endpoint.clone(), Arc::clone(&hub)));
+    tasks.spawn(connection::accept_all(endpoint.clone(), Arc::clone(&hub)));
     loop {
         tokio::select! {
             // An error means that the sender is gone, which is a stop too.
             _ = stopped.wait_for(|stop| *stop) => break,
             names = hub.uncalled() => {
                 for name in names {
-                    tasks.spawn(link::keep_calling(endpoint.clone(), Arc::clone(&hub), name));
+                    tasks.spawn(connection::keep_calling(endpoint.clone(), Arc::clone(&hub), name));
                 }
             }
         }

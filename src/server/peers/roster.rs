@@ -43,9 +43,9 @@ pub struct Committed {
 
 /// Whether somebody may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admitted {
+pub(super) enum MembershipCheck {
     Yes,
-    Stranger,
+    NotMember,
     /// An earlier life of a member.
     Outdated,
 }
@@ -72,19 +72,19 @@ impl Roster {
     }
 
     /// Whether this life of the node `name` is heard.
-    pub(super) fn admits(&self, name: &str, incarnation: Incarnation) -> Admitted {
+    pub(super) fn admits(&self, name: &str, incarnation: Incarnation) -> MembershipCheck {
         let Some(peer) = self.peers.get(name) else {
             return match self.is_open {
-                true => Admitted::Yes,
-                false => Admitted::Stranger,
+                true => MembershipCheck::Yes,
+                false => MembershipCheck::NotMember,
             };
         };
         match peer.incarnations.last() {
-            None => Admitted::Yes,
-            Some(newest) if incarnation == *newest => Admitted::Yes,
-            Some(newest) if incarnation < *newest => Admitted::Outdated,
-            Some(_) if self.is_open => Admitted::Yes,
-            Some(_) => Admitted::Stranger,
+            None => MembershipCheck::Yes,
+            Some(newest) if incarnation == *newest => MembershipCheck::Yes,
+            Some(newest) if incarnation < *newest => MembershipCheck::Outdated,
+            Some(_) if self.is_open => MembershipCheck::Yes,
+            Some(_) => MembershipCheck::NotMember,
         }
     }
 
@@ -129,10 +129,10 @@ mod tests {
         let admitted = |roster: &Roster| {
             asked.map(|(name, incarnation)| roster.admits(name, Incarnation(incarnation)))
         };
-        use Admitted::{Outdated, Stranger, Yes};
+        use MembershipCheck::{NotMember, Outdated, Yes};
         assert_eq!(
             admitted(&roster),
-            [Yes, Stranger, Outdated, Yes, Yes, Stranger]
+            [Yes, NotMember, Outdated, Yes, Yes, NotMember]
         );
         assert!(!roster.knows("n4"));
         roster.is_open = true;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::raft::{Append, Entry, Envelope, Heartbeat, Message, Payload, RoundId};
 use crate::server::peers::hub::Hub;
-use crate::server::peers::lane::{Lane, Overflow};
+use crate::server::peers::stream_queue::{Overflow, StreamQueue};
 use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, PeersError, Roster};
 use crate::transport::testing::Authority;
 use crate::transport::{
@@ -628,8 +628,8 @@ fn a_node_of_the_cluster_that_is_not_configured_is_refused() {
     run(async {
         let authority = Authority::new();
         let node = lonely(&authority);
-        let stranger = Fake::new(&authority.node(CLUSTER, "z"));
-        let (_connection, answer) = stranger.say(&node, &stranger.hello(1)).await;
+        let not_member = Fake::new(&authority.node(CLUSTER, "z"));
+        let (_connection, answer) = not_member.say(&node, &not_member.hello(1)).await;
         assert_eq!(answer, Err(Lost::Closed(CloseCode::Identity)));
         eventually("it is counted", || {
             node.failed(HandshakeFailure::Identity) == 1
@@ -800,40 +800,41 @@ fn whoever_answers_in_the_place_of_another_is_refused() {
 
 #[test]
 fn a_full_lane_drops_the_end_that_is_worth_less() {
-    let control = Lane::new(2, Overflow::DropOldest);
-    let bulk = Lane::new(2, Overflow::DropNewest);
-    for (lane, worth_less) in [(&control, 1), (&bulk, 3)] {
-        assert_eq!(lane.push(heartbeat("a", "b", 1)), None);
-        assert_eq!(lane.push(heartbeat("a", "b", 2)), None);
-        let dropped = lane.push(heartbeat("a", "b", 3)).unwrap();
+    let control = StreamQueue::new(2, Overflow::DropOldest);
+    let bulk = StreamQueue::new(2, Overflow::DropNewest);
+    for (queue, worth_less) in [(&control, 1), (&bulk, 3)] {
+        assert_eq!(queue.push(heartbeat("a", "b", 1)), None);
+        assert_eq!(queue.push(heartbeat("a", "b", 2)), None);
+        let dropped = queue.push(heartbeat("a", "b", 3)).unwrap();
         assert_eq!(round_of(&dropped), worth_less);
     }
-    let rounds = |lane: &Lane| -> Vec<u64> { lane.take_now(9).iter().map(round_of).collect() };
+    let rounds =
+        |queue: &StreamQueue| -> Vec<u64> { queue.take_now(9).iter().map(round_of).collect() };
     assert_eq!(rounds(&control), [2, 3]);
     assert_eq!(rounds(&bulk), [1, 2]);
     assert!(rounds(&control).is_empty());
 }
 
 #[test]
-fn a_lane_wakes_whoever_waits_for_it_to_fill_or_to_empty() {
+fn a_stream_queue_wakes_whoever_waits_for_it_to_fill_or_to_empty() {
     run(async {
-        let lane = Arc::new(Lane::new(8, Overflow::DropOldest));
-        lane.drained().await;
+        let queue = Arc::new(StreamQueue::new(8, Overflow::DropOldest));
+        queue.drained().await;
         let taker = {
-            let lane = Arc::clone(&lane);
-            tokio::spawn(async move { lane.take(8).await })
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { queue.take(8).await })
         };
         tokio::task::yield_now().await;
-        assert_eq!(lane.push(heartbeat("a", "b", 1)), None);
+        assert_eq!(queue.push(heartbeat("a", "b", 1)), None);
         assert_eq!(taker.await.unwrap().len(), 1);
-        lane.push(heartbeat("a", "b", 2));
+        queue.push(heartbeat("a", "b", 2));
         let waiter = {
-            let lane = Arc::clone(&lane);
-            tokio::spawn(async move { lane.drained().await })
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { queue.drained().await })
         };
         tokio::task::yield_now().await;
         assert!(!waiter.is_finished());
-        lane.take_now(1);
+        queue.take_now(1);
         waiter.await.unwrap();
     });
 }

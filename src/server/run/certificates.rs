@@ -1,6 +1,6 @@
 //! Certificates that change while a node runs.
 //!
-//! The files are looked at now and then, and at once when somebody asks. New ones are shown and
+//! The files are looked at now and then, and at once when somebody asks. New ones are loaded and
 //! trusted from the next connection on; what is connected stays connected, unless the other side
 //! would not be let in any more: its certificate has ended, or its authority is not trusted now.
 //! Such connections are closed, and whoever has better certificates connects anew.
@@ -25,7 +25,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One port of a node.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PortCertificate {
     section: &'static str,
     files: TlsFiles,
     endpoint: Endpoint,
@@ -35,7 +35,7 @@ pub(crate) struct Shown {
     complaint: Option<String>,
 }
 
-impl Shown {
+impl PortCertificate {
     /// The certificates of a port that was opened with what is in `files`.
     pub(crate) fn new(section: &'static str, files: &TlsFiles, endpoint: Endpoint) -> Self {
         Self {
@@ -52,27 +52,27 @@ impl Shown {
 pub(crate) struct Certificates {
     pub(crate) name: String,
     pub(crate) cluster_id: ClusterId,
-    pub(crate) client: Shown,
-    pub(crate) peer: Shown,
+    pub(crate) client: PortCertificate,
+    pub(crate) peer: PortCertificate,
     /// How often the files are looked at; never, if it is nothing.
     pub(crate) interval: Option<Duration>,
     pub(crate) asked: Arc<Notify>,
-    /// Told what came of it whenever somebody has asked.
-    pub(crate) told: Arc<Told>,
+    /// Receives the result of each reload that was requested.
+    pub(crate) told: Arc<ReloadReports>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 /// What came of the last reload that somebody asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Told(watch::Sender<Reloaded>);
+pub(crate) struct ReloadReports(watch::Sender<ReloadReport>);
 
 #[derive(Debug, Default)]
-struct Reloaded {
+struct ReloadReport {
     times: u64,
     complaints: Vec<String>,
 }
 
-impl Told {
+impl ReloadReports {
     /// Asks for a reload and waits until it has been made.
     ///
     /// # Errors
@@ -110,22 +110,23 @@ impl Certificates {
             if asked.is_ok() || self.interval.is_some() {
                 let metrics = self.metrics.clone();
                 let (name, cluster) = (self.name.clone(), self.cluster_id);
-                for (shown, port) in [
+                for (port_certificate, port) in [
                     (&mut self.client, &metrics.transport.client.certificate),
                     (&mut self.peer, &metrics.transport.peer.certificate),
                 ] {
-                    renew(shown, port, &name, cluster, asked.is_ok());
+                    renew(port_certificate, port, &name, cluster, asked.is_ok());
                 }
             }
             if asked.is_ok() {
-                let complaints = [&self.client, &self.peer].map(|shown| shown.complaint.clone());
+                let complaints = [&self.client, &self.peer]
+                    .map(|port_certificate| port_certificate.complaint.clone());
                 self.told.say(complaints.into_iter().flatten().collect());
             }
-            for shown in [&self.client, &self.peer] {
-                let closed = shown.endpoint.close_untrusted(UnixTime::now());
+            for port_certificate in [&self.client, &self.peer] {
+                let closed = port_certificate.endpoint.close_untrusted(UnixTime::now());
                 if closed > 0 {
                     tracing::info!(
-                        port = shown.section,
+                        port = port_certificate.section,
                         connections = closed,
                         "closed connections whose certificates are no longer trusted"
                     );
@@ -137,21 +138,21 @@ impl Certificates {
 
 /// Loads what has changed, or everything if `asked`.
 fn renew(
-    shown: &mut Shown,
+    port_certificate: &mut PortCertificate,
     port: &CertificateMetrics,
     name: &str,
     cluster: ClusterId,
     asked: bool,
 ) {
-    let found = shown.files.paths().stamps();
-    if found == shown.stamps && !asked {
+    let found = port_certificate.files.paths().stamps();
+    if found == port_certificate.stamps && !asked {
         return;
     }
-    let renewed = load_tls(shown.section, &shown.files, name)
+    let renewed = load_tls(port_certificate.section, &port_certificate.files, name)
         .and_then(|tls| {
             if tls.cluster_id() != cluster {
                 return Err(StartError::CertificateOfAnotherCluster {
-                    section: shown.section,
+                    section: port_certificate.section,
                     found: tls.cluster_id(),
                     cluster,
                 });
@@ -159,31 +160,31 @@ fn renew(
             Ok(tls)
         })
         .map_err(|error| error.to_string())
-        .and_then(|tls| match shown.endpoint.renew(&tls) {
+        .and_then(|tls| match port_certificate.endpoint.renew(&tls) {
             Ok(()) => Ok(tls),
-            Err(error) => Err(format!("[tls.{}] {error}", shown.section)),
+            Err(error) => Err(format!("[tls.{}] {error}", port_certificate.section)),
         });
     match renewed {
         Ok(tls) => {
             // What was written while it was loaded differs from what was seen before, and is loaded
             // the next time.
-            shown.stamps = found;
-            shown.complaint = None;
+            port_certificate.stamps = found;
+            port_certificate.complaint = None;
             let ends = tls.expires_at_unix_seconds() as f64;
             port.expiry_seconds.set(ends);
             port.reloads[ReloadResult::Ok].increment(1);
-            tracing::info!(port = shown.section, "new certificates loaded");
+            tracing::info!(port = port_certificate.section, "new certificates loaded");
         }
         Err(complaint) => {
-            if shown.complaint.as_ref() != Some(&complaint) {
+            if port_certificate.complaint.as_ref() != Some(&complaint) {
                 port.reloads[ReloadResult::Failed].increment(1);
                 tracing::error!(
-                    port = shown.section,
+                    port = port_certificate.section,
                     "the changed certificates cannot be used; the previous ones stay in use: \
                      {complaint}"
                 );
             }
-            shown.complaint = Some(complaint);
+            port_certificate.complaint = Some(complaint);
         }
     }
 }

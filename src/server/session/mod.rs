@@ -48,7 +48,7 @@ use crate::api::{Error, ErrorKind, Limits, ResponseHeader};
 use crate::node::{Answer, Reader};
 use crate::raft;
 use crate::raft::{Published, Timing};
-use crate::server::disk::gc_thread::Removed;
+use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::quota::Room;
 use crate::server::session::admission::Backlog;
 use crate::server::session::auth::{Access, Audit, Who};
@@ -60,7 +60,7 @@ use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::Vitals;
 use crate::server::watch;
-use crate::server::watch::{Courier, Watches};
+use crate::server::watch::{WatchSender, Watches};
 use crate::time::Clock;
 use crate::transport::{ClientConnection, ClientListener};
 use crate::types::{ClusterId, NodeId};
@@ -128,7 +128,7 @@ pub(crate) struct Sessions {
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.
     pub(crate) handed_on: AtomicUsize,
     /// How far compacted history is gone from this node.
-    pub(crate) removed: Arc<Removed>,
+    pub(crate) removed: Arc<GcProgress>,
     /// Whether the state may be served, by what other nodes have.
     pub(crate) integrity: Arc<Integrity>,
     /// What the cluster has agreed on, as far as this node knows.
@@ -156,7 +156,7 @@ struct Shares {
     /// Places for scans.
     scans: Arc<Semaphore>,
     /// Sends what its watches are told.
-    courier: Arc<Courier>,
+    watch_sender: Arc<WatchSender>,
     /// Who is at the other end.
     who: Arc<Who>,
     /// Where that is, or was when it connected.
@@ -165,13 +165,13 @@ struct Shares {
 
 /// Ends the watches of a connection with it, however its task ends.
 struct Leaving {
-    courier: Arc<Courier>,
+    watch_sender: Arc<WatchSender>,
     watches: Arc<Watches>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.watches.left(self.courier.clone());
+        self.watches.left(self.watch_sender.clone());
     }
 }
 
@@ -206,24 +206,24 @@ impl Sessions {
             in_flight: InFlight::new(self.in_flight_max),
             budget: ByteBudget::new(self.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-            courier: Courier::of(connection.connection()),
+            watch_sender: WatchSender::of(connection.connection()),
             who: Who::new(
                 connection.identity().name(),
                 connection.remote_address().ip(),
             ),
             address: connection.remote_address(),
         });
-        let courier = shares.courier.clone();
+        let watch_sender = shares.watch_sender.clone();
         // Ends with this task, as the streams do.
         let mut sending = JoinSet::new();
         sending.spawn(watch::send(
-            courier.clone(),
+            watch_sender.clone(),
             connection.connection().clone(),
             self.watches.clone(),
             self.metrics.clone(),
         ));
         let _leaving = Leaving {
-            courier,
+            watch_sender,
             watches: self.watches.clone(),
         };
         let mut streams = JoinSet::new();

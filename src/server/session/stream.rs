@@ -461,11 +461,11 @@ impl Session {
                 outbox: self.outbox.clone(),
                 frame,
             };
-            let courier = &self.shares.courier;
+            let watch_sender = &self.shares.watch_sender;
             let who = self.shares.who.identity();
             self.shared
                 .watches
-                .control(courier, watch_id, control, who, reply);
+                .control(watch_sender, watch_id, control, who, reply);
         }
         None
     }

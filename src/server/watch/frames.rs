@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::api::{Event, KeyValue, WatchMessage};
-use crate::watch::{Batch, Counted, Notice, State};
+use crate::watch::{Batch, Counted, State, WatcherEvent};
 use crate::wire;
 use crate::wire::FrameLimits;
 
@@ -16,23 +16,23 @@ const EVENT_BYTES: usize = 64;
 
 /// A notice as frames, shared where its content is shared; with what counts them, to be kept until they
 /// are sent, unless they are too few bytes to count.
-pub(super) fn of(notice: &Notice) -> (Bytes, Option<Arc<Counted>>) {
+pub(super) fn of(notice: &WatcherEvent) -> (Bytes, Option<Arc<Counted>>) {
     let small = match notice {
-        Notice::Events(batch) => {
+        WatcherEvent::Events(batch) => {
             let (bytes, counted) = batch.encoded(events);
             return (bytes, Some(counted));
         }
-        Notice::State(state) => {
+        WatcherEvent::State(state) => {
             let (bytes, counted) = state.encoded(keys);
             return (bytes, Some(counted));
         }
-        Notice::Synced(revision) => one(&WatchMessage::Synced {
+        WatcherEvent::Synced(revision) => one(&WatchMessage::Synced {
             revision: *revision,
         }),
-        Notice::Progress(revision) => one(&WatchMessage::Progress {
+        WatcherEvent::Progress(revision) => one(&WatchMessage::Progress {
             revision: *revision,
         }),
-        Notice::Canceled(cancel) => one(&WatchMessage::Canceled {
+        WatcherEvent::Canceled(cancel) => one(&WatchMessage::Canceled {
             error: cancel.error.clone(),
             resume_revision: cancel.resume_revision,
         }),

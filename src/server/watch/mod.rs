@@ -5,14 +5,14 @@
 //! next. Nothing waits for it: the state thread leaves its changes and goes on (and leaves out what
 //! would pile up, which the hub then fetches from the store), sessions leave their requests.
 //!
-//! Each connection has one task that sends for all of its watches ([`sender`]). A watcher has at most
-//! one parcel in the courier's hands; what arises meanwhile waits in the hub, whose queues are
+//! Each connection has one task that sends for all of its watches ([`send_task`]). A watcher has at most
+//! one batch in the watch sender's hands; what arises meanwhile waits in the hub, whose queues are
 //! bounded. A stream whose client does not read holds up no other stream.
 //!
 //! What is sent is encoded once for all watchers that want the same ([`frames`]).
 
-mod courier;
 mod frames;
+mod send_task;
 mod sender;
 #[cfg(test)]
 mod tests;
@@ -33,8 +33,8 @@ use crate::server::session::outbox::Outbox;
 use crate::server::threads::queue::BatchQueue;
 use crate::watch::{WatcherId, WatcherView};
 
-pub(crate) use courier::Courier;
-pub(crate) use sender::send;
+pub(crate) use send_task::send;
+pub(crate) use sender::WatchSender;
 pub(crate) use thread::WatchThread;
 
 /// What watches may cost a node.
@@ -45,7 +45,7 @@ pub struct WatchOptions {
     /// Interval between progress notifications to watches that requested them, if there is nothing
     /// else to say.
     pub progress_interval: Duration,
-    /// Bytes that may wait to be sent to all watchers together, in couriers' hands too.
+    /// Bytes that may wait to be sent to all watchers together, in watch senders' hands too.
     pub memory_bytes_max: usize,
     /// For how long a node that knows no leader goes on with its watches. After that it ends them, and
     /// takes none in: another node may be told what this one is not. It outlasts elections.
@@ -107,7 +107,7 @@ enum Order {
     },
     /// A client wants to watch.
     Watch {
-        courier: Arc<Courier>,
+        watch_sender: Arc<WatchSender>,
         watch_id: u64,
         watch: WatchRequest,
         /// Who he is, if that is known.
@@ -115,16 +115,16 @@ enum Order {
         reply: Reply,
     },
     Cancel {
-        courier: Arc<Courier>,
+        watch_sender: Arc<WatchSender>,
         watch_id: u64,
         reply: Reply,
     },
     Progress {
-        courier: Arc<Courier>,
+        watch_sender: Arc<WatchSender>,
         watch_id: u64,
         reply: Reply,
     },
-    /// These have been sent all that the courier had for them.
+    /// These have been sent all that the watch sender had for them.
     Sent(Vec<WatcherId>),
     /// The clients of these have given their streams up.
     Gone {
@@ -132,7 +132,7 @@ enum Order {
         reason: &'static str,
     },
     /// A connection is over.
-    Left(Arc<Courier>),
+    Left(Arc<WatchSender>),
     /// Nothing of the state may be shown any more, for this reason; or it may again.
     Refuse(Option<Error>),
     /// The node knows its leader from here on; or none.
@@ -142,13 +142,13 @@ enum Order {
     /// The rules of access are others than before: it has to be seen who may still watch.
     Judge,
     /// Somebody wants to see what watches there are.
-    List(oneshot::Sender<Vec<Listed>>),
+    List(oneshot::Sender<Vec<WatchInfo>>),
     Stop,
 }
 
 /// A watch, as it is shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct WatchInfo {
     /// Whose it is: the name in its client's certificate.
     pub(crate) client: Arc<str>,
     /// Where that client is.
@@ -215,28 +215,28 @@ impl Watches {
     /// A client asks something of a watch of its connection.
     pub(crate) fn control(
         &self,
-        courier: &Arc<Courier>,
+        watch_sender: &Arc<WatchSender>,
         watch_id: u64,
         control: Control,
         who: Result<Arc<Identity>, Error>,
         reply: Reply,
     ) {
-        let courier = Arc::clone(courier);
+        let watch_sender = Arc::clone(watch_sender);
         self.orders.send(match control {
             Control::Watch(watch) => Order::Watch {
-                courier,
+                watch_sender,
                 watch_id,
                 watch,
                 who,
                 reply,
             },
             Control::Cancel => Order::Cancel {
-                courier,
+                watch_sender,
                 watch_id,
                 reply,
             },
             Control::Progress => Order::Progress {
-                courier,
+                watch_sender,
                 watch_id,
                 reply,
             },
@@ -249,9 +249,9 @@ impl Watches {
     }
 
     /// A connection is over, and so are its watches.
-    pub(crate) fn left(&self, courier: Arc<Courier>) {
-        courier.end();
-        self.orders.send(Order::Left(courier));
+    pub(crate) fn left(&self, watch_sender: Arc<WatchSender>) {
+        watch_sender.end();
+        self.orders.send(Order::Left(watch_sender));
     }
 
     /// From here on nothing of the state may be shown, for the reason given; or it may again.
@@ -265,7 +265,7 @@ impl Watches {
     }
 
     /// The watches that there are, a thousand of them at most; none if the thread has ended.
-    pub(crate) async fn list(&self) -> Vec<Listed> {
+    pub(crate) async fn list(&self) -> Vec<WatchInfo> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::List(answer));
         answered.await.unwrap_or_default()

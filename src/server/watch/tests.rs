@@ -1,11 +1,11 @@
-//! The watch thread without a network: orders go in, parcels for a courier and answers come out.
+//! The watch thread without a network: orders go in, batches for a watch sender and answers come out.
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::thread::Desk;
+use super::thread::WatchState;
 use super::*;
 use crate::api::{Error, ErrorKind, KeyRange, PutRequest, Response, ResponseBody};
 use crate::kv::{Command, Operation};
@@ -13,11 +13,11 @@ use crate::raft::Published;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::metrics::Metrics;
 use crate::server::session::outbox::Delivery;
-use crate::server::watch::courier::Parcel;
-use crate::server::watch::sender::Load;
+use crate::server::watch::send_task::Load;
+use crate::server::watch::sender::WatchBatch;
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, LogId, LogIndex, NodeId, Term};
-use crate::watch::Notice;
+use crate::watch::WatcherEvent;
 
 #[derive(Default)]
 struct StoppedClock(Mutex<u64>);
@@ -28,11 +28,11 @@ impl Clock for StoppedClock {
     }
 }
 
-/// A store that applies, and a desk.
+/// A store that applies, and the state of the watch thread.
 struct World {
     store: StateStore,
     watches: Arc<Watches>,
-    desk: Desk,
+    state: WatchState,
     next_index: u64,
     next_frame: u64,
     outbox: Arc<Outbox>,
@@ -47,7 +47,7 @@ impl World {
         let store = store.unwrap();
         let watches = Arc::new(Watches::default());
         let clock = Arc::<StoppedClock>::default();
-        let desk = Desk::new(WatchThread {
+        let state = WatchState::new(WatchThread {
             options,
             cluster_id: ClusterId(1),
             member_id: NodeId(1),
@@ -61,7 +61,7 @@ impl World {
         Self {
             store,
             watches,
-            desk,
+            state,
             next_index: 1,
             next_frame: 1,
             outbox: Arc::default(),
@@ -96,7 +96,7 @@ impl World {
         loop {
             self.watches.orders.take(&mut orders, Duration::ZERO);
             let idle = orders.is_empty();
-            let next = self.desk.turn(&mut orders).unwrap().expect("it goes on");
+            let next = self.state.turn(&mut orders).unwrap().expect("it goes on");
             if idle && !next.is_zero() {
                 return;
             }
@@ -105,7 +105,7 @@ impl World {
 
     fn ask(
         &mut self,
-        courier: &Arc<Courier>,
+        watch_sender: &Arc<WatchSender>,
         watch_id: u64,
         control: Control,
     ) -> Result<Response, Error> {
@@ -117,7 +117,8 @@ impl World {
         };
         let who =
             crate::server::session::auth::Who::new("tester", [127, 0, 0, 1].into()).identity();
-        self.watches.control(courier, watch_id, control, who, reply);
+        self.watches
+            .control(watch_sender, watch_id, control, who, reply);
         self.turn();
         let cx = std::task::Context::from_waker(std::task::Waker::noop());
         let mut deliveries = Vec::new();
@@ -128,22 +129,22 @@ impl World {
         }
     }
 
-    fn watch(&mut self, courier: &Arc<Courier>, watch_id: u64, key: &'static str) -> i64 {
+    fn watch(&mut self, watch_sender: &Arc<WatchSender>, watch_id: u64, key: &'static str) -> i64 {
         let watch = Control::Watch(request(key, 0));
-        let response = self.ask(courier, watch_id, watch).unwrap();
+        let response = self.ask(watch_sender, watch_id, watch).unwrap();
         assert_eq!(response.body, ResponseBody::Watch);
         response.header.revision
     }
 
-    /// What the courier was handed, as words; says of each watcher that it was sent.
-    fn handed(&mut self, courier: &Courier) -> Vec<String> {
+    /// What the watch sender was handed, as words; says of each watcher that it was sent.
+    fn handed(&mut self, watch_sender: &WatchSender) -> Vec<String> {
         let mut words = Vec::new();
         let mut sent = Vec::new();
-        for parcel in courier.handed() {
-            match parcel {
-                Parcel::Open { watch_id, .. } => words.push(format!("open {watch_id}")),
-                Parcel::Close { .. } => words.push("close".to_owned()),
-                Parcel::Carry { id, notices, .. } => {
+        for batch in watch_sender.handed() {
+            match batch {
+                WatchBatch::Open { watch_id, .. } => words.push(format!("open {watch_id}")),
+                WatchBatch::Close { .. } => words.push("close".to_owned()),
+                WatchBatch::Carry { id, notices, .. } => {
                     sent.push(id);
                     words.extend(notices.iter().map(word));
                 }
@@ -154,13 +155,13 @@ impl World {
     }
 }
 
-fn word(notice: &Notice) -> String {
+fn word(notice: &WatcherEvent) -> String {
     match notice {
-        Notice::Events(batch) => format!("{}", batch.revision()),
-        Notice::Progress(revision) => format!("progress {revision}"),
-        Notice::State(_) => "state".to_owned(),
-        Notice::Synced(revision) => format!("synced {revision}"),
-        Notice::Canceled(cancel) => {
+        WatcherEvent::Events(batch) => format!("{}", batch.revision()),
+        WatcherEvent::Progress(revision) => format!("progress {revision}"),
+        WatcherEvent::State(_) => "state".to_owned(),
+        WatcherEvent::Synced(revision) => format!("synced {revision}"),
+        WatcherEvent::Canceled(cancel) => {
             format!("{} {:?}", cancel.error.code(), cancel.resume_revision)
         }
     }
@@ -180,45 +181,45 @@ fn what_is_applied_reaches_who_watches_and_costs_nothing_if_nobody_does() {
     let mut world = World::new(WatchOptions::default());
     world.put("a", "1");
     assert!(!world.watches.are_heard());
-    let courier = Courier::new();
-    assert_eq!(world.watch(&courier, 7, "a"), 2);
+    let watch_sender = WatchSender::new();
+    assert_eq!(world.watch(&watch_sender, 7, "a"), 2);
     assert!(world.watches.are_heard());
     world.put("a", "2");
     world.put("b", "2");
     world.put("a", "3");
     world.turn();
-    assert_eq!(world.handed(&courier), ["open 7", "3", "5"]);
-    assert!(world.ask(&courier, 7, Control::Cancel).is_ok());
-    assert_eq!(world.handed(&courier), ["close"]);
+    assert_eq!(world.handed(&watch_sender), ["open 7", "3", "5"]);
+    assert!(world.ask(&watch_sender, 7, Control::Cancel).is_ok());
+    assert_eq!(world.handed(&watch_sender), ["close"]);
     world.turn();
     assert!(!world.watches.are_heard());
     // What nobody heard is fetched by whoever wants it.
     world.put("a", "4");
     let watch = Control::Watch(request("a", 3));
-    assert!(world.ask(&courier, 7, watch).is_ok());
-    assert_eq!(world.handed(&courier), ["open 7", "3", "5", "6"]);
+    assert!(world.ask(&watch_sender, 7, watch).is_ok());
+    assert_eq!(world.handed(&watch_sender), ["open 7", "3", "5", "6"]);
 }
 
 #[test]
 fn a_state_that_may_not_be_shown_is_shown_to_no_watch() {
     let mut world = World::new(WatchOptions::default());
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
-    assert_eq!(world.handed(&courier), ["open 1"]);
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
+    assert_eq!(world.handed(&watch_sender), ["open 1"]);
     let reason = Error::not_applied(ErrorKind::Corrupt, "the state is not that of the others");
     world.watches.refuse(Some(reason));
     world.put("a", "1");
     world.turn();
-    assert_eq!(world.handed(&courier), ["LH-CORRUPT None"]);
+    assert_eq!(world.handed(&watch_sender), ["LH-CORRUPT None"]);
     // Whoever was let in before the word was out is told as well.
     let watch = Control::Watch(request("a", 0));
-    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    let refused = world.ask(&watch_sender, 2, watch).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Corrupt);
     world.watches.refuse(None);
-    world.watch(&courier, 3, "a");
+    world.watch(&watch_sender, 3, "a");
     world.put("a", "2");
     world.turn();
-    assert_eq!(world.handed(&courier), ["open 3", "3"]);
+    assert_eq!(world.handed(&watch_sender), ["open 3", "3"]);
 }
 
 #[test]
@@ -229,10 +230,10 @@ fn a_node_that_knows_no_leader_for_long_ends_its_watches_and_takes_none_in() {
     let pass = |world: &World, time: Duration| {
         *world.clock.0.lock().unwrap() += time.as_nanos() as u64;
     };
-    let courier = Courier::new();
+    let watch_sender = WatchSender::new();
     world.watches.leader(true);
-    world.watch(&courier, 1, "a");
-    assert_eq!(world.handed(&courier), ["open 1"]);
+    world.watch(&watch_sender, 1, "a");
+    assert_eq!(world.handed(&watch_sender), ["open 1"]);
     // Elections happen, and nobody hears of them.
     for (value, told) in [("1", "2"), ("2", "3")] {
         world.watches.leader(false);
@@ -242,33 +243,33 @@ fn a_node_that_knows_no_leader_for_long_ends_its_watches_and_takes_none_in() {
         world.turn();
         world.watches.leader(true);
         world.turn();
-        assert_eq!(world.handed(&courier), [told]);
+        assert_eq!(world.handed(&watch_sender), [told]);
     }
     world.watches.leader(false);
     world.turn();
-    let next = world.desk.turn(&mut Vec::new()).unwrap().unwrap();
+    let next = world.state.turn(&mut Vec::new()).unwrap().unwrap();
     assert!(next < 2 * patience, "it looks again by itself: {next:?}");
     pass(&world, next);
     world.turn();
-    assert_eq!(world.handed(&courier), ["LH-NO-LEADER None"]);
+    assert_eq!(world.handed(&watch_sender), ["LH-NO-LEADER None"]);
     let watch = Control::Watch(request("a", 4));
-    let refused = world.ask(&courier, 2, watch).unwrap_err();
+    let refused = world.ask(&watch_sender, 2, watch).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NoLeader);
     assert!(refused.detail.contains("another node"), "{refused}");
     // What happened meanwhile is told by whoever hears of it, first of all by this one.
     world.put("a", "3");
     world.watches.leader(true);
     let watch = Control::Watch(request("a", 4));
-    assert!(world.ask(&courier, 3, watch).is_ok());
-    assert_eq!(world.handed(&courier), ["open 3", "4"]);
+    assert!(world.ask(&watch_sender, 3, watch).is_ok());
+    assert_eq!(world.handed(&watch_sender), ["open 3", "4"]);
 }
 
 /// Between the look whether anybody listens and the apply, somebody may have begun.
 #[test]
 fn what_was_applied_without_being_told_is_fetched() {
     let mut world = World::new(WatchOptions::default());
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
     let id = LogId::new(LogIndex(1), Term(1));
     let command = Command::Write {
         author: None,
@@ -282,42 +283,45 @@ fn what_was_applied_without_being_told_is_fetched() {
     world.store.apply_ahead(&entries, false).unwrap();
     world.watches.applied(world.store.reader().revision(), None);
     world.turn();
-    assert_eq!(world.handed(&courier), ["open 1", "2"]);
+    assert_eq!(world.handed(&watch_sender), ["open 1", "2"]);
 }
 
 #[test]
-fn a_courier_with_full_hands_is_given_more_when_they_are_empty() {
+fn a_watch_sender_with_a_batch_under_way_is_given_more_once_it_was_sent() {
     let mut world = World::new(WatchOptions::default());
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
     world.put("a", "1");
     world.turn();
-    let first = courier.handed();
+    let first = watch_sender.handed();
     assert_eq!(first.len(), 2);
     world.put("a", "2");
     world.put("a", "3");
     world.turn();
-    assert!(courier.handed().is_empty(), "it has not sent the first one");
-    let Parcel::Carry { id, .. } = first[1] else {
+    assert!(
+        watch_sender.handed().is_empty(),
+        "it has not sent the first one"
+    );
+    let WatchBatch::Carry { id, .. } = first[1] else {
         panic!("an event was handed over");
     };
     world.watches.orders.send(Order::Sent(vec![id]));
     world.turn();
-    assert_eq!(world.handed(&courier), ["3", "4"]);
+    assert_eq!(world.handed(&watch_sender), ["3", "4"]);
 }
 
 #[test]
-fn what_a_courier_has_to_write_is_counted_until_it_is_written() {
+fn what_a_watch_sender_has_to_write_is_counted_until_it_is_written() {
     let mut world = World::new(WatchOptions::default());
     let counted = |world: &mut World| {
         world.turn();
         world.watches.counts().queued_bytes.load(Ordering::Relaxed)
     };
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
     world.put("a", "1");
     world.turn();
-    let Some(Parcel::Carry { notices, .. }) = courier.handed().pop() else {
+    let Some(WatchBatch::Carry { notices, .. }) = watch_sender.handed().pop() else {
         panic!("an event was handed over");
     };
     let mut load = Load::new(Bytes::from_static(b"created"));
@@ -335,24 +339,24 @@ fn what_a_courier_has_to_write_is_counted_until_it_is_written() {
 }
 
 #[test]
-fn a_courier_that_never_is_done_has_its_watcher_ended_and_told_where_to_resume() {
+fn a_watch_sender_that_never_is_done_has_its_watcher_ended_and_told_where_to_resume() {
     let mut world = World::new(WatchOptions::default());
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
     let mut stuck = None;
     for number in 0..1100 {
         world.put("a", &number.to_string());
         world.turn();
-        stuck = stuck.or_else(|| courier.handed().pop());
+        stuck = stuck.or_else(|| watch_sender.handed().pop());
     }
     assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 1);
-    let Some(Parcel::Carry { id, .. }) = stuck else {
+    let Some(WatchBatch::Carry { id, .. }) = stuck else {
         panic!("the first event was handed over");
     };
     world.watches.orders.send(Order::Sent(vec![id]));
     world.turn();
     // The first was revision 2; then a queue was full of what is dropped now.
-    assert_eq!(world.handed(&courier), ["LH-SLOW-WATCHER Some(3)"]);
+    assert_eq!(world.handed(&watch_sender), ["LH-SLOW-WATCHER Some(3)"]);
     world.turn();
     assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 0);
 }
@@ -363,7 +367,7 @@ fn names_are_of_one_connection_and_those_that_are_not_there_are_errors() {
         per_connection_max: 2,
         ..WatchOptions::default()
     });
-    let (one, other) = (Courier::new(), Courier::new());
+    let (one, other) = (WatchSender::new(), WatchSender::new());
     world.watch(&one, 1, "a");
     world.watch(&other, 1, "a");
     let refusal = |result: Result<Response, Error>| result.unwrap_err().kind;
@@ -393,8 +397,8 @@ fn names_are_of_one_connection_and_those_that_are_not_there_are_errors() {
 #[test]
 fn a_backlog_that_grows_too_long_is_fetched_from_the_store_instead() {
     let mut world = World::new(WatchOptions::default());
-    let courier = Courier::new();
-    world.watch(&courier, 1, "a");
+    let watch_sender = WatchSender::new();
+    world.watch(&watch_sender, 1, "a");
     world
         .watches
         .backlog_bytes
@@ -403,12 +407,12 @@ fn a_backlog_that_grows_too_long_is_fetched_from_the_store_instead() {
     world.put("a", "2");
     assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 0);
     world.turn();
-    assert_eq!(world.handed(&courier), ["open 1", "2", "3"]);
+    assert_eq!(world.handed(&watch_sender), ["open 1", "2", "3"]);
     world.watches.backlog_bytes.store(0, Ordering::Relaxed);
     world.put("a", "3");
     assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 1);
     world.turn();
-    assert_eq!(world.handed(&courier), ["4"]);
+    assert_eq!(world.handed(&watch_sender), ["4"]);
     assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 0);
     assert_eq!(world.watches.backlog_bytes.load(Ordering::Relaxed), 0);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{LISTED_MAX, Listed, Order, Reply, WatchOptions, Watches};
+use super::{LISTED_MAX, Order, Reply, WatchInfo, WatchOptions, Watches};
 use crate::api::{
     AuthStatus, Error, ErrorKind, Response, ResponseBody, ResponseHeader, WatchRequest,
 };
@@ -14,17 +14,17 @@ use crate::raft::Published;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::metrics::Metrics;
 use crate::server::session::outbox::Delivery;
-use crate::server::watch::courier::{Courier, Parcel};
+use crate::server::watch::sender::{WatchBatch, WatchSender};
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, NodeId};
-use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, Notice, WatcherId};
+use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
 
 /// Watches of a node: beyond, it is memory that runs out.
 const WATCHERS_MAX: usize = 100_000;
 /// What may wait for one watcher, beside what is being sent to it.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 const QUEUE_NOTICES_MAX: usize = 1024;
-/// What a courier is handed at once for one watcher, about.
+/// What a watch sender is handed at once for one watcher, about.
 const PARCEL_BYTES: usize = 64 << 10;
 /// One step of catching up: so long do the others wait.
 const CATCH_UP: CatchUpBudget = CatchUpBudget {
@@ -46,7 +46,7 @@ const ENDS: [&str; 8] = [
 const IDLE: Duration = Duration::from_secs(3600);
 /// How much later than it is due it is looked whether a leader is known.
 const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
-/// How often it is counted again what waits to be sent: a courier whose client leaves lets go of it
+/// How often it is counted again what waits to be sent: a watch sender whose client leaves lets go of it
 /// without a word.
 const COUNT_LOOK: Duration = Duration::from_secs(1);
 /// How long whoever finds too many watches should wait.
@@ -69,13 +69,13 @@ pub(crate) struct WatchThread {
 impl WatchThread {
     /// Serves watches until [`Watches::stop`].
     pub(crate) fn run(self) -> Result<(), StoreError> {
-        let mut desk = Desk::new(self);
+        let mut state = WatchState::new(self);
         let mut orders = Vec::new();
         let mut patience = IDLE;
         loop {
-            let watches = Arc::clone(&desk.place.watches);
+            let watches = Arc::clone(&state.place.watches);
             watches.orders.take(&mut orders, patience);
-            match desk.turn(&mut orders)? {
+            match state.turn(&mut orders)? {
                 Some(next) => patience = next,
                 None => return Ok(()),
             }
@@ -84,7 +84,7 @@ impl WatchThread {
 }
 
 /// The thread's own.
-pub(super) struct Desk {
+pub(super) struct WatchState {
     place: WatchThread,
     hub: Hub,
     /// By the place of their watcher.
@@ -94,7 +94,7 @@ pub(super) struct Desk {
     /// Watchers that may be handed something.
     ready: Vec<WatcherId>,
     /// What is handed over at the end of the turn, by connection.
-    parcels: BTreeMap<u64, (Arc<Courier>, Vec<Parcel>)>,
+    batches: BTreeMap<u64, (Arc<WatchSender>, Vec<WatchBatch>)>,
     /// Why nobody may watch here.
     refused: Option<Error>,
     /// Since when the node has known no leader.
@@ -104,8 +104,8 @@ pub(super) struct Desk {
 }
 
 /// A watch that a client wants.
-struct Asked {
-    courier: Arc<Courier>,
+struct WatchOrder {
+    watch_sender: Arc<WatchSender>,
     watch_id: u64,
     watch: WatchRequest,
     who: Result<Arc<Identity>, Error>,
@@ -114,17 +114,17 @@ struct Asked {
 /// How a watcher is reached.
 struct Route {
     id: WatcherId,
-    courier: Arc<Courier>,
+    watch_sender: Arc<WatchSender>,
     watch_id: u64,
     watch: WatchRequest,
     who: Result<Arc<Identity>, Error>,
-    /// The courier has something for it.
+    /// The watch sender has something for it.
     is_served: bool,
     /// More waits for it meanwhile.
     is_ready: bool,
 }
 
-impl Desk {
+impl WatchState {
     pub(super) fn new(place: WatchThread) -> Self {
         let options = HubOptions {
             watchers_max: WATCHERS_MAX,
@@ -147,7 +147,7 @@ impl Desk {
             routes: Vec::new(),
             names: BTreeMap::new(),
             ready: Vec::new(),
-            parcels: BTreeMap::new(),
+            batches: BTreeMap::new(),
             refused: None,
             judged: AuthStatus::default(),
         }
@@ -170,39 +170,39 @@ impl Desk {
             match order {
                 Order::Applied { .. } | Order::Judge => {}
                 Order::Watch {
-                    courier,
+                    watch_sender,
                     watch_id,
                     watch,
                     who,
                     reply,
                 } => {
-                    let asked = Asked {
-                        courier,
+                    let order = WatchOrder {
+                        watch_sender,
                         watch_id,
                         watch,
                         who,
                     };
-                    self.open(&view, now, asked, &reply)?;
+                    self.open(&view, now, order, &reply)?;
                 }
                 Order::Cancel {
-                    courier,
+                    watch_sender,
                     watch_id,
                     reply,
                 } => {
-                    let found = self.find(&courier, watch_id);
+                    let found = self.find(&watch_sender, watch_id);
                     let result = found.map(|id| {
                         self.end(id, "client");
-                        self.post(&courier, Parcel::Close { id });
+                        self.post(&watch_sender, WatchBatch::Close { id });
                         ResponseBody::WatchCancel
                     });
                     self.answer(&reply, self.hub.revision(), result);
                 }
                 Order::Progress {
-                    courier,
+                    watch_sender,
                     watch_id,
                     reply,
                 } => {
-                    let found = self.find(&courier, watch_id);
+                    let found = self.find(&watch_sender, watch_id);
                     let result = found.map(|id| {
                         self.hub.request_progress(id);
                         ResponseBody::WatchProgress
@@ -219,7 +219,7 @@ impl Desk {
                         self.end(id, reason);
                     }
                 }
-                Order::Left(courier) => self.leave(&courier),
+                Order::Left(watch_sender) => self.leave(&watch_sender),
                 Order::Refuse(reason) => {
                     if let Some(reason) = &reason {
                         self.hub.end_all(reason);
@@ -246,11 +246,11 @@ impl Desk {
         for id in std::mem::take(&mut self.ready) {
             self.serve(id, since);
         }
-        for (courier, mut parcels) in std::mem::take(&mut self.parcels).into_values() {
-            courier.hand(&mut parcels);
+        for (watch_sender, mut batches) in std::mem::take(&mut self.batches).into_values() {
+            watch_sender.hand(&mut batches);
         }
         self.count();
-        // What a courier has done meanwhile is a reason to come again, and it says so.
+        // What a watch sender has done meanwhile is a reason to come again, and it says so.
         Ok(Some(if more {
             Duration::ZERO
         } else {
@@ -356,21 +356,21 @@ impl Desk {
         &mut self,
         view: &Snapshot,
         now: Instant,
-        asked: Asked,
+        order: WatchOrder,
         reply: &Reply,
     ) -> Result<(), StoreError> {
-        let Asked {
-            courier,
+        let WatchOrder {
+            watch_sender,
             watch_id,
             watch,
             who,
-        } = asked;
+        } = order;
         // The rules may have changed since the session looked at them.
         let rules = self.place.store.gate().rules();
         let denied = rules.and_then(|policy| may_watch(&policy, who.as_ref(), &watch).err());
         let cut_off = self.is_cut_off(now).then(|| self.no_leader());
         let refused = self.refused.clone().or(cut_off).or(denied);
-        let opened = match refused.or_else(|| self.refusal(&courier, watch_id)) {
+        let opened = match refused.or_else(|| self.refusal(&watch_sender, watch_id)) {
             Some(error) => Err(error),
             None => self.hub.register(view, now, &watch)?,
         };
@@ -385,15 +385,15 @@ impl Desk {
         if id.place() >= self.routes.len() {
             self.routes.resize_with(id.place() + 1, || None);
         }
-        if courier.watches.fetch_add(1, Ordering::Relaxed) == 0 {
+        if watch_sender.watches.fetch_add(1, Ordering::Relaxed) == 0 {
             let streams = &self.place.watches.counts.streams;
             streams.fetch_add(1, Ordering::Relaxed);
         }
-        self.names.insert((courier.id(), watch_id), id);
+        self.names.insert((watch_sender.id(), watch_id), id);
         self.answer(reply, registered.revision, Ok(ResponseBody::Watch));
         self.post(
-            &courier,
-            Parcel::Open {
+            &watch_sender,
+            WatchBatch::Open {
                 id,
                 watch_id,
                 revision: registered.revision,
@@ -401,7 +401,7 @@ impl Desk {
         );
         self.routes[id.place()] = Some(Route {
             id,
-            courier,
+            watch_sender,
             watch_id,
             watch,
             who,
@@ -412,18 +412,18 @@ impl Desk {
     }
 
     /// Why a connection may not have this watch, if so.
-    fn refusal(&self, courier: &Courier, watch_id: u64) -> Option<Error> {
-        if courier.is_over() {
+    fn refusal(&self, watch_sender: &WatchSender, watch_id: u64) -> Option<Error> {
+        if watch_sender.is_over() {
             let detail = "the connection has ended";
             return Some(Error::not_applied(ErrorKind::ConnectionLost, detail));
         }
-        if self.names.contains_key(&(courier.id(), watch_id)) {
+        if self.names.contains_key(&(watch_sender.id(), watch_id)) {
             return Some(Error::not_applied(
                 ErrorKind::WatchExists,
                 format!("this connection already has a watch {watch_id}: choose another id"),
             ));
         }
-        let watches = courier.watches.load(Ordering::Relaxed);
+        let watches = watch_sender.watches.load(Ordering::Relaxed);
         (watches >= self.place.options.per_connection_max).then(|| {
             Error::not_applied(
                 ErrorKind::SlowDown {
@@ -437,8 +437,8 @@ impl Desk {
         })
     }
 
-    fn find(&self, courier: &Courier, watch_id: u64) -> Result<WatcherId, Error> {
-        let id = self.names.get(&(courier.id(), watch_id)).copied();
+    fn find(&self, watch_sender: &WatchSender, watch_id: u64) -> Result<WatcherId, Error> {
+        let id = self.names.get(&(watch_sender.id(), watch_id)).copied();
         id.ok_or_else(|| {
             Error::not_applied(
                 ErrorKind::WatchNotFound,
@@ -462,13 +462,13 @@ impl Desk {
         reply.outbox.deliver(reply.frame, Delivery::Reply(result));
     }
 
-    fn post(&mut self, courier: &Arc<Courier>, parcel: Parcel) {
-        let post = self.parcels.entry(courier.id());
-        let (_, parcels) = post.or_insert_with(|| (Arc::clone(courier), Vec::new()));
-        parcels.push(parcel);
+    fn post(&mut self, watch_sender: &Arc<WatchSender>, batch: WatchBatch) {
+        let post = self.batches.entry(watch_sender.id());
+        let (_, batches) = post.or_insert_with(|| (Arc::clone(watch_sender), Vec::new()));
+        batches.push(batch);
     }
 
-    /// Something waits for a watcher: hands it to the courier, unless that has its hands full.
+    /// Something waits for a watcher: hands it to the watch sender, unless that has its hands full.
     fn serve(&mut self, id: WatcherId, since: Option<std::time::Instant>) {
         let Some(route) = self.route_mut(id) else {
             return;
@@ -477,7 +477,7 @@ impl Desk {
             route.is_ready = true;
             return;
         }
-        let courier = Arc::clone(&route.courier);
+        let watch_sender = Arc::clone(&route.watch_sender);
         let Some(taken) = self.hub.take(id, PARCEL_BYTES) else {
             return;
         };
@@ -485,12 +485,12 @@ impl Desk {
             return;
         }
         let events = taken.notices.iter().map(|notice| match notice {
-            Notice::Events(batch) => batch.events().len() as u64,
+            WatcherEvent::Events(batch) => batch.events().len() as u64,
             _ => 0,
         });
         self.place.metrics.watch.events.increment(events.sum());
         match taken.notices.last() {
-            Some(Notice::Canceled(cancel)) => {
+            Some(WatcherEvent::Canceled(cancel)) => {
                 let reason = match cancel.error.kind {
                     ErrorKind::SlowWatcher => "slow",
                     ErrorKind::Compacted { .. } => "compacted",
@@ -508,10 +508,10 @@ impl Desk {
             }
         }
         let notices = taken.notices;
-        self.post(&courier, Parcel::Carry { id, notices, since });
+        self.post(&watch_sender, WatchBatch::Carry { id, notices, since });
     }
 
-    /// The courier has sent what it had for a watcher.
+    /// The watch sender has sent what it had for a watcher.
     fn served(&mut self, id: WatcherId) {
         if let Some(route) = self.route_mut(id) {
             route.is_served = false;
@@ -536,8 +536,9 @@ impl Desk {
         if place.as_ref().is_some_and(|route| route.id == id)
             && let Some(route) = place.take()
         {
-            self.names.remove(&(route.courier.id(), route.watch_id));
-            if route.courier.watches.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.names
+                .remove(&(route.watch_sender.id(), route.watch_id));
+            if route.watch_sender.watches.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let streams = &self.place.watches.counts.streams;
                 streams.fetch_sub(1, Ordering::Relaxed);
             }
@@ -546,22 +547,22 @@ impl Desk {
     }
 
     /// A connection is over.
-    fn leave(&mut self, courier: &Courier) {
-        let ours = (courier.id(), 0)..=(courier.id(), u64::MAX);
+    fn leave(&mut self, watch_sender: &WatchSender) {
+        let ours = (watch_sender.id(), 0)..=(watch_sender.id(), u64::MAX);
         let ids: Vec<WatcherId> = self.names.range(ours).map(|(_, id)| *id).collect();
         for id in ids {
             self.end(id, "disconnected");
         }
-        self.parcels.remove(&courier.id());
+        self.batches.remove(&watch_sender.id());
     }
 
     /// The watches that there are, by connection.
-    fn list(&self) -> Vec<Listed> {
+    fn list(&self) -> Vec<WatchInfo> {
         let shown = self.names.values().filter_map(|id| {
             let route = self.routes.get(id.place())?.as_ref()?;
-            Some(Listed {
-                client: Arc::clone(route.courier.client()),
-                address: route.courier.address(),
+            Some(WatchInfo {
+                client: Arc::clone(route.watch_sender.client()),
+                address: route.watch_sender.address(),
                 watch_id: route.watch_id,
                 view: self.hub.view(*id)?,
             })

@@ -8,7 +8,7 @@ use super::{CatchUpBudget, Group, GroupId, Hub, Phase, compacted};
 use crate::api::Event;
 use crate::kv;
 use crate::kv::{Change, Progress, ScanBudget, View};
-use crate::watch::queue::{Batch, Cancel, Notice, State};
+use crate::watch::queue::{Batch, Cancel, State, WatcherEvent};
 
 /// The result of one apply step.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ impl Hub {
         let is_overfull = self.is_overfull();
         for slot in &current {
             if self.fits(*slot, batch.bytes(), is_overfull) {
-                self.push(*slot, Notice::Events(batch.clone()));
+                self.push(*slot, WatcherEvent::Events(batch.clone()));
             } else {
                 slow.push(*slot);
             }
@@ -166,7 +166,7 @@ impl Hub {
                 && queued + bytes <= self.options.queue_bytes_max
     }
 
-    pub(super) fn push(&mut self, slot: u32, notice: Notice) {
+    pub(super) fn push(&mut self, slot: u32, notice: WatcherEvent) {
         let meter = self.meter.clone();
         let watcher = self.watcher_mut(slot);
         watcher.queue.push(notice, &meter);
@@ -215,8 +215,8 @@ impl Hub {
         watcher.is_asking = false;
         // A later notification replaces an earlier one if nothing is queued between them.
         match watcher.queue.last_mut() {
-            Some(Notice::Progress(last)) => *last = revision,
-            _ => self.push(slot, Notice::Progress(revision)),
+            Some(WatcherEvent::Progress(last)) => *last = revision,
+            _ => self.push(slot, WatcherEvent::Progress(revision)),
         }
     }
 
@@ -253,10 +253,10 @@ impl Hub {
         };
         if !chunk.kvs.is_empty() {
             let state = Arc::new(State::new(chunk.kvs, &self.meter));
-            self.push(slot, Notice::State(state));
+            self.push(slot, WatcherEvent::State(state));
         }
         if chunk.finished || planted!(SyncedEarly) {
-            self.push(slot, Notice::Synced(revision));
+            self.push(slot, WatcherEvent::Synced(revision));
             self.go_on(slot, revision + 1);
         } else {
             self.line_up(slot);
@@ -358,7 +358,7 @@ impl Hub {
                 self.stalled.insert(slot);
                 return;
             }
-            self.push(slot, Notice::Events(batch.clone()));
+            self.push(slot, WatcherEvent::Events(batch.clone()));
         }
         planted!(HandOverGap => return self.go_on(slot, self.revision + 1));
         self.go_on(slot, through + 1);

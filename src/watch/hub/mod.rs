@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 use super::group::{Group, GroupId, Spec};
 use super::index::Index;
-use super::queue::{Cancel, Meter, Notice, Queue, Taken};
+use super::queue::{Cancel, Meter, Queue, Taken, WatcherEvent};
 pub use feed::Applied;
 pub use shown::WatcherView;
 
@@ -342,7 +342,7 @@ impl Hub {
             let is_current = keeps_up && revision >= watcher.floor;
             let is_over = matches!(watcher.phase, Phase::Ended(_));
             if is_current && !is_fresh && watcher.queue.is_empty() {
-                self.push(slot, Notice::Progress(revision));
+                self.push(slot, WatcherEvent::Progress(revision));
                 if let Some(notify) = &mut self.watcher_mut(slot).notify {
                     notify.is_fresh = false;
                 }
@@ -394,7 +394,7 @@ impl Hub {
     }
 
     /// Takes notices from a watcher's queue, about `bytes_max` and at least one. `None` if the
-    /// watcher does not exist; taking [`Notice::Canceled`] removes it.
+    /// watcher does not exist; taking [`WatcherEvent::Canceled`] removes it.
     pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<Taken> {
         let slot = self.slot(id)?;
         let meter = self.meter.clone();
@@ -411,7 +411,9 @@ impl Hub {
         if !watcher.queue.is_empty() {
             taken.more = true;
         } else if let Phase::Ended(cancel) = &watcher.phase {
-            taken.notices.push(Notice::Canceled((**cancel).clone()));
+            taken
+                .notices
+                .push(WatcherEvent::Canceled((**cancel).clone()));
             self.remove(slot);
             return Some(taken);
         } else {

@@ -118,7 +118,7 @@ impl Node {
         registered.unwrap().expect_err("it may not be watched").kind
     }
 
-    fn take(&mut self, id: WatcherId) -> Vec<Notice> {
+    fn take(&mut self, id: WatcherId) -> Vec<WatcherEvent> {
         let taken = self.hub.take(id, usize::MAX).expect("it is there");
         assert!(!taken.more);
         taken.notices
@@ -186,22 +186,22 @@ struct Reader {
 
 impl Reader {
     /// Checks what it is told against the log. Says where to go on, if its watcher is gone.
-    fn hear(&mut self, model: &Model, node: &Node, notice: &Notice) -> Option<Option<i64>> {
+    fn hear(&mut self, model: &Model, node: &Node, notice: &WatcherEvent) -> Option<Option<i64>> {
         let spec = Spec::of(&self.request);
         let expected = Expected { model, spec };
         match notice {
-            Notice::State(state) => {
+            WatcherEvent::State(state) => {
                 let known = self.state.as_mut().expect("the state comes first");
                 known.extend_from_slice(state.kvs());
             }
-            Notice::Synced(revision) => {
+            WatcherEvent::Synced(revision) => {
                 let known = self.state.take().expect("and is complete once");
                 let mut there = model.state_at(*revision);
                 there.retain(|kv| expected.spec.holds(&kv.key));
                 assert_eq!(known, there, "the initial state at {revision}");
                 (self.told, self.floor) = (*revision, *revision);
             }
-            Notice::Events(batch) => {
+            WatcherEvent::Events(batch) => {
                 assert!(self.state.is_none(), "changes come after the state");
                 let next = expected.next(self.told);
                 let (revision, events) = next.expect("nothing more is to be told");
@@ -210,7 +210,7 @@ impl Reader {
                 self.told = revision;
                 self.events += events.len();
             }
-            Notice::Progress(revision) => {
+            WatcherEvent::Progress(revision) => {
                 assert!(*revision >= self.floor, "below the start");
                 assert!(*revision >= self.told, "progress never goes back");
                 let skipped = expected.next(self.told).map(|(next, _)| next);
@@ -220,7 +220,7 @@ impl Reader {
                 );
                 self.told = *revision;
             }
-            Notice::Canceled(cancel) => {
+            WatcherEvent::Canceled(cancel) => {
                 self.id = None;
                 match (&cancel.error.kind, cancel.resume_revision) {
                     (ErrorKind::SlowWatcher, Some(resume)) => {

@@ -64,7 +64,7 @@ fn from(start_revision: i64, request: WatchRequest) -> WatchRequest {
 }
 
 /// What notices say, short enough to compare: `5:a=1,-b` is the put and the delete of revision 5.
-fn told(notices: &[Notice]) -> Vec<String> {
+fn told(notices: &[WatcherEvent]) -> Vec<String> {
     let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
     let event = |event: &Event| {
         let key = text(&event.kv.key);
@@ -77,19 +77,19 @@ fn told(notices: &[Notice]) -> Vec<String> {
             None => now,
         }
     };
-    let notice = |notice: &Notice| match notice {
-        Notice::State(state) => {
+    let notice = |notice: &WatcherEvent| match notice {
+        WatcherEvent::State(state) => {
             let pair = |kv: &KeyValue| format!("{}={}", text(&kv.key), text(&kv.value));
             let pairs: Vec<String> = state.kvs().iter().map(pair).collect();
             format!("state {}", pairs.join(","))
         }
-        Notice::Synced(revision) => format!("synced {revision}"),
-        Notice::Events(batch) => {
+        WatcherEvent::Synced(revision) => format!("synced {revision}"),
+        WatcherEvent::Events(batch) => {
             let events: Vec<String> = batch.events().iter().map(event).collect();
             format!("{}:{}", batch.revision(), events.join(","))
         }
-        Notice::Progress(revision) => format!("progress {revision}"),
-        Notice::Canceled(cancel) => {
+        WatcherEvent::Progress(revision) => format!("progress {revision}"),
+        WatcherEvent::Canceled(cancel) => {
             assert_eq!(cancel.error.outcome, Outcome::NotApplied);
             format!("{} {:?}", cancel.error.code(), cancel.resume_revision)
         }
@@ -230,7 +230,7 @@ fn a_large_revision_is_not_split_by_a_small_budget() {
     let lengths: Vec<usize> = notices
         .iter()
         .map(|notice| match notice {
-            Notice::Events(batch) => batch.events().len(),
+            WatcherEvent::Events(batch) => batch.events().len(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -244,7 +244,7 @@ fn a_delete_tells_its_key_and_revision_and_no_more() {
     node.put("a", "1");
     node.txn([TxnOp::delete("a")]);
     node.settle();
-    let Notice::Events(batch) = &node.take(id)[1] else {
+    let WatcherEvent::Events(batch) = &node.take(id)[1] else {
         panic!("a delete is an event");
     };
     let expected = Event {
@@ -323,7 +323,7 @@ fn creation_is_told_from_change() {
         .take(id)
         .iter()
         .map(|notice| match notice {
-            Notice::Events(batch) => {
+            WatcherEvent::Events(batch) => {
                 let event = &batch.events()[0];
                 (event.is_create(), event.is_modify())
             }
@@ -588,7 +588,7 @@ fn where_too_much_waits_in_all_those_who_stand_still_go_first() {
     assert_eq!(node.take(lazy).len(), 12);
     let mut ended = 0;
     for id in still {
-        if let Some(Notice::Canceled(cancel)) = node.take(id).last() {
+        if let Some(WatcherEvent::Canceled(cancel)) = node.take(id).last() {
             assert_eq!(cancel.error.kind, ErrorKind::SlowWatcher);
             assert_eq!(cancel.resume_revision, Some(2));
             ended += 1;
@@ -645,10 +645,10 @@ fn what_watchers_of_one_key_wait_for_is_shared() {
     node.put("a", "1");
     node.publish();
     let once = node.hub.queued_bytes();
-    let places = ids.len() * size_of::<Notice>();
+    let places = ids.len() * size_of::<WatcherEvent>();
     assert!(once < places + 1000, "{once} bytes for a thousand watchers");
-    let of = |notices: Vec<Notice>| match &notices[..] {
-        [Notice::Events(batch)] => std::sync::Arc::as_ptr(batch),
+    let of = |notices: Vec<WatcherEvent>| match &notices[..] {
+        [WatcherEvent::Events(batch)] => std::sync::Arc::as_ptr(batch),
         other => panic!("{other:?}"),
     };
     let first = node.take(ids[0]);
@@ -673,12 +673,12 @@ fn what_was_encoded_counts_until_all_have_sent_it() {
     let mut counts = Vec::new();
     for notice in &notices {
         match notice {
-            Notice::State(state) => {
+            WatcherEvent::State(state) => {
                 let (bytes, counted) = state.encoded(|_| Bytes::from_static(b"state"));
                 assert_eq!(bytes, "state");
                 counts.push(counted);
             }
-            Notice::Events(batch) => {
+            WatcherEvent::Events(batch) => {
                 for _ in 0..2 {
                     let (bytes, counted) = batch.encoded(|_| Bytes::from_static(b"events"));
                     assert_eq!(bytes, "events");

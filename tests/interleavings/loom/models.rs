@@ -42,9 +42,9 @@ models! {
     queues::an_answer_is_delivered_once_and_wakes_the_stream: [],
     queues::room_that_is_left_is_given_to_who_waits: [],
     queues::a_budget_is_never_overdrawn: [],
-    peers::a_lane_keeps_the_order_and_wakes_its_task: ["NoticeLost"],
-    peers::a_full_lane_says_what_it_drops: ["NoticeLost"],
-    peers::a_lane_that_empties_tells_who_waits_for_it: ["NoticeLost"],
+    peers::a_stream_queue_keeps_the_order_and_wakes_its_task: ["NoticeLost"],
+    peers::a_full_stream_queue_says_what_it_drops: ["NoticeLost"],
+    peers::a_stream_queue_that_empties_tells_who_waits_for_it: ["NoticeLost"],
 }
 
 /// Threads of a model may be preempted this often: what is found with more is hardly ever found by

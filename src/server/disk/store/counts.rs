@@ -2,7 +2,7 @@
 //!
 //! The state carries no count: it would be one more thing that all replicas must agree on, for a figure
 //! that nobody decides by. So a node counts what it finds when it opens a state, once, beside its work
-//! ([`Uncounted`]), and from then on goes by the events that each batch leaves: a put that replaced
+//! ([`KeyCounter`]), and from then on goes by the events that each batch leaves: a put that replaced
 //! nothing is one key more, a delete one less. Both begin at the same state, so their sum is exact.
 
 use std::sync::OnceLock;
@@ -61,7 +61,7 @@ impl Operations {
 }
 
 /// A state whose keys are to be counted. While it lives, nothing that it shows is cleaned up.
-pub struct Uncounted {
+pub struct KeyCounter {
     snapshot: Snapshot,
     /// What had changed before it.
     since: i64,
@@ -77,16 +77,16 @@ impl StateStore {
     ///
     /// # Errors
     /// Any is fatal.
-    pub fn uncounted(&mut self) -> Result<Uncounted, StoreError> {
+    pub fn uncounted(&mut self) -> Result<KeyCounter, StoreError> {
         // Nothing is applied between the two: whoever could holds this store.
         let tables = self.tables();
         let since = tables.keys.since.load(Ordering::Relaxed);
         let snapshot = tables.poison_on_error(self.writer.front().snapshot())?;
-        Ok(Uncounted { snapshot, since })
+        Ok(KeyCounter { snapshot, since })
     }
 }
 
-impl Uncounted {
+impl KeyCounter {
     /// Counts all keys, which takes a second or so for each million, unless `is_over` says that nobody
     /// wants to know any more. Readers are told how many there are from then on.
     ///

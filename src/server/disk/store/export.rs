@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::Snapshot;
+use super::compaction_gc::GARBAGE;
 use super::error::StoreError;
-use super::sweep::GARBAGE;
 use crate::api::successor;
 use crate::kv;
 use crate::kv::{Space, Span, View};
@@ -47,16 +47,16 @@ pub struct Export {
 
 enum Stage {
     Header,
-    Records(StateEncoder, Option<Place>),
+    Records(StateEncoder, Option<RecordKey>),
     Last(VecDeque<Bytes>),
 }
 
 /// The last record that an encoder was given.
-type Place = (Space, Bytes);
+type RecordKey = (Space, Bytes);
 
 pub(super) struct Mark {
     encoder: EncoderMark,
-    last: Option<Place>,
+    last: Option<RecordKey>,
 }
 
 impl Export {
@@ -148,7 +148,7 @@ impl Export {
     }
 }
 
-fn remember(marks: &mut VecDeque<Mark>, encoder: &StateEncoder, last: Option<Place>) {
+fn remember(marks: &mut VecDeque<Mark>, encoder: &StateEncoder, last: Option<RecordKey>) {
     if marks.len() == MARKS_MAX {
         marks.pop_front();
     }
@@ -178,7 +178,7 @@ fn resume(snapshot: &Snapshot, mark: &Mark) -> Result<Stage, StoreError> {
 fn fill(
     snapshot: &Snapshot,
     encoder: &mut StateEncoder,
-    last: &mut Option<Place>,
+    last: &mut Option<RecordKey>,
 ) -> Result<Option<Bytes>, StoreError> {
     if let Some(chunk) = encoder.full() {
         return Ok(Some(chunk));

@@ -40,15 +40,15 @@ impl Directory {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(StoreError::io("creating the state's directory"))?;
         // Looked at before it is touched: not even a lock file goes into what is not ours.
-        let found = Found::look(path)?;
+        let found = DirectoryContent::read(path)?;
         let lock = lock(path)?;
         let found = match found {
-            Found::Ours => Found::Ours,
+            DirectoryContent::Ours => DirectoryContent::Ours,
             // Between the look and the lock another process may have made a state here.
-            Found::Empty | Found::HalfMade => Found::look(path)?,
+            DirectoryContent::Empty | DirectoryContent::Incomplete => DirectoryContent::read(path)?,
         };
         match found {
-            Found::Ours => {
+            DirectoryContent::Ours => {
                 remove_if_there(&Marker::StateCreating.path(path))?;
                 if !exists(&path.join(DATABASE).join(DATABASE_VERSION))? {
                     return Err(StoreError::Damaged {
@@ -56,8 +56,8 @@ impl Directory {
                     });
                 }
             }
-            Found::Empty => write(Marker::StateCreating, path, "")?,
-            Found::HalfMade => match fs::remove_dir_all(path.join(DATABASE)) {
+            DirectoryContent::Empty => write(Marker::StateCreating, path, "")?,
+            DirectoryContent::Incomplete => match fs::remove_dir_all(path.join(DATABASE)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(StoreError::io("removing a half-made state")(error));
                 }
@@ -67,7 +67,7 @@ impl Directory {
         Ok(Self {
             path: path.to_owned(),
             lock,
-            is_new: !matches!(found, Found::Ours),
+            is_new: !matches!(found, DirectoryContent::Ours),
         })
     }
 
@@ -106,17 +106,17 @@ impl Directory {
 }
 
 /// What a directory holds.
-enum Found {
+enum DirectoryContent {
     /// A state in a format that this program reads.
     Ours,
     /// Nothing.
     Empty,
     /// A state whose creation was cut off. Nothing was ever applied to it.
-    HalfMade,
+    Incomplete,
 }
 
-impl Found {
-    fn look(path: &Path) -> Result<Self, StoreError> {
+impl DirectoryContent {
+    fn read(path: &Path) -> Result<Self, StoreError> {
         let doing = "reading the state's format";
         match fs::read(Marker::StateFormat.path(path)) {
             Ok(format) => {
@@ -127,7 +127,7 @@ impl Found {
             Err(error) => return Err(StoreError::io(doing)(error)),
         }
         if exists(&Marker::StateCreating.path(path))? {
-            return Ok(Self::HalfMade);
+            return Ok(Self::Incomplete);
         }
         for entry in fs::read_dir(path).map_err(StoreError::io(doing))? {
             let name = entry.map_err(StoreError::io(doing))?.file_name();

@@ -10,7 +10,7 @@
 //! compares it with the content hash; a state that fails is rebuilt, never served. fjall may panic
 //! on damaged tables, so opening and verifying run inside a boundary ([`contains_panic`]).
 //!
-//! One thread owns the [`StateStore`] and applies, one [`Sweeper`] beside it removes compacted history,
+//! One thread owns the [`StateStore`] and applies, one [`CompactionGc`] beside it removes compacted history,
 //! and any number read through [`StateReader`]s. Point
 //! reads come from a bounded cache of current records where they can; whatever
 //! needs more than one record takes a [`Snapshot`].
@@ -27,6 +27,7 @@
 //! open), `clean` (present after a clean stop; says of which state), `db` (fjall's own).
 
 mod boundary;
+mod compaction_gc;
 mod counts;
 mod error;
 mod export;
@@ -36,7 +37,6 @@ mod journal;
 mod keeper;
 mod marks;
 mod replace;
-mod sweep;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -60,15 +60,15 @@ use tables::open_database;
 
 pub use crate::front::Point;
 pub use boundary::contains_panic;
-pub use counts::{Operations, Uncounted};
+pub use compaction_gc::{CompactionGc, GcStep};
+pub use counts::{KeyCounter, Operations};
 pub use error::{Failure, StoreError};
 pub use export::{Export, Origin};
 pub use gate::Gate;
 pub use import::{Import, ImportError};
 pub use journal::Journal;
 pub use keeper::Keeper;
-pub use replace::Retired;
-pub use sweep::{Sweeper, Swept};
+pub use replace::RetiredStore;
 pub use tables::Tables;
 
 /// A consistent look at the state.
@@ -105,7 +105,7 @@ pub struct StateStore {
 
 /// One entry of a batch, applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedEntry {
     /// The entry.
     pub id: LogId,
     /// Its answer.
@@ -181,7 +181,7 @@ impl StateStore {
     pub fn apply_batch(
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
-    ) -> Result<Vec<Applied>, StoreError> {
+    ) -> Result<Vec<AppliedEntry>, StoreError> {
         let (applied, _) = self.apply_ahead(entries, false)?;
         self.settle()?;
         Ok(applied)
@@ -198,7 +198,7 @@ impl StateStore {
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
         tells: bool,
-    ) -> Result<(Vec<Applied>, Option<Vec<Change>>), StoreError> {
+    ) -> Result<(Vec<AppliedEntry>, Option<Vec<Change>>), StoreError> {
         self.tables().check_poison()?;
         let result = self.apply_unguarded(entries, tells);
         self.tables().poison_on_error(result)
@@ -208,7 +208,7 @@ impl StateStore {
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
         tells: bool,
-    ) -> Result<(Vec<Applied>, Option<Vec<Change>>), StoreError> {
+    ) -> Result<(Vec<AppliedEntry>, Option<Vec<Change>>), StoreError> {
         if entries.is_empty() {
             self.writer.settle()?;
             return Ok((Vec::new(), tells.then(Vec::new)));
@@ -217,7 +217,7 @@ impl StateStore {
         let mut applied = Vec::with_capacity(entries.len());
         for (id, command) in entries {
             let reply = batch.apply(*id, command.as_deref())?;
-            applied.push(Applied { id: *id, reply });
+            applied.push(AppliedEntry { id: *id, reply });
         }
         let gate = self.current.gate();
         if gate.policy().status() != kv::progress(&batch)?.access {

@@ -3,7 +3,7 @@
 //! A state that a peer has sent lies in a directory of its own and is opened there. All handles of the
 //! state look for the one in use at the beginning of each call ([`Handle`]), so from one moment on they
 //! find the new one. Who has begun on the old one finishes there: it stays until nobody looks at it any
-//! more ([`Retired`]).
+//! more ([`RetiredStore`]).
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -54,18 +54,18 @@ impl Current {
 }
 
 /// A database that another one has taken the place of. Some may still read from it.
-pub struct Retired {
+pub struct RetiredStore {
     state: front::Retired<Tables>,
 }
 
 impl StateStore {
     /// Puts `newer` in the place of this state: whoever looks from now on, by whatever handle, finds
     /// that one. `newer` has applied at least as much, and nobody has a handle of it yet.
-    pub fn replace(&mut self, newer: Self) -> Retired {
+    pub fn replace(&mut self, newer: Self) -> RetiredStore {
         // Before the state that they are part of.
         self.current.gate.publish(newer.current.gate.policy());
         self.needs_verification = newer.needs_verification;
-        Retired {
+        RetiredStore {
             state: self.writer.replace(newer.writer),
         }
     }
@@ -76,7 +76,7 @@ impl StateStore {
     }
 }
 
-impl Retired {
+impl RetiredStore {
     /// Closes the database and removes it from the disk, unless somebody still looks at it: then it is
     /// given back. Takes a while.
     ///

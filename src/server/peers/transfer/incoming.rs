@@ -12,8 +12,8 @@ use super::{CHUNKS_AHEAD, KEPT_FOR, STALLED_AFTER, hear, say};
 use crate::node::Input;
 use crate::raft::LogBase;
 use crate::server::disk::data_dir::DataDir;
-use crate::server::disk::places;
-use crate::server::disk::places::Places;
+use crate::server::disk::state_dirs;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{Import, ImportError, StoreError, StoreOptions};
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
@@ -26,7 +26,7 @@ use crate::wire::peer::{StateChunk, Transfer};
 /// See [`super`].
 pub(crate) struct Incoming {
     pub(crate) cluster: ClusterId,
-    pub(crate) places: Places,
+    pub(crate) state_dirs: StateDirs,
     /// Nobody else may use the directory while something is written or removed there.
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) options: StoreOptions,
@@ -44,7 +44,7 @@ pub(crate) enum Slot {
     /// One comes in, or what was left of one is being removed.
     Busy,
     /// The connection broke.
-    Kept(Box<Part>),
+    Partial(Box<Part>),
     /// It is here; consensus has been told.
     Whole { path: PathBuf, id: LogId },
 }
@@ -65,7 +65,7 @@ impl Part {
 }
 
 /// How the taking of chunks ended.
-enum Taken {
+enum StoreOutcome {
     /// The last of them is there.
     All(Import),
     /// No more came.
@@ -74,7 +74,7 @@ enum Taken {
 
 /// Why nothing becomes of a state that came.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+enum TransferError {
     #[error("{0}")]
     Import(#[from] ImportError),
     #[error("it belongs to cluster {0}")]
@@ -87,7 +87,7 @@ enum Unfit {
     Panicked,
 }
 
-impl Unfit {
+impl TransferError {
     fn end(&self) -> TransferEnd {
         match self {
             Self::Import(ImportError::State(_)) | Self::Foreign(_) | Self::Other { .. } => {
@@ -121,7 +121,7 @@ impl Incoming {
                     Err(_) => self.keep(part),
                 }
             }
-            Err(unfit) => self.give_up(&unfit),
+            Err(error) => self.give_up(&error),
         };
         let metrics = &self.metrics.snapshots;
         metrics.received[end].increment(1);
@@ -140,13 +140,13 @@ impl Incoming {
         let mut slot = self.slot();
         match &*slot {
             Slot::Busy | Slot::Whole { .. } => return Err(()),
-            Slot::Free | Slot::Kept(_) => {}
+            Slot::Free | Slot::Partial(_) => {}
         }
         let before = std::mem::replace(&mut *slot, Slot::Busy);
         drop(slot);
         Ok(match before {
-            Slot::Kept(part) if part.from == from && part.export == export => Some(*part),
-            Slot::Kept(part) => {
+            Slot::Partial(part) if part.from == from && part.export == export => Some(*part),
+            Slot::Partial(part) => {
                 part.remove(self.data_dir.clone());
                 None
             }
@@ -154,17 +154,22 @@ impl Incoming {
         })
     }
 
-    async fn begin(&self, from: NodeId, export: u64, kept: Option<Part>) -> Result<Part, Unfit> {
+    async fn begin(
+        &self,
+        from: NodeId,
+        export: u64,
+        kept: Option<Part>,
+    ) -> Result<Part, TransferError> {
         if let Some(part) = kept {
             return Ok(part);
         }
-        let (places, options) = (self.places.clone(), self.options);
+        let (state_dirs, options) = (self.state_dirs.clone(), self.options);
         let begun = tokio::task::spawn_blocking(move || {
-            let path = places.next()?;
+            let path = state_dirs.next()?;
             let import = Import::begin(&path, &options)?;
-            Ok::<_, Unfit>((path, import))
+            Ok::<_, TransferError>((path, import))
         });
-        let (path, import) = begun.await.map_err(|_| Unfit::Panicked)??;
+        let (path, import) = begun.await.map_err(|_| TransferError::Panicked)??;
         Ok(Part {
             from,
             export,
@@ -188,10 +193,10 @@ impl Incoming {
         } = part;
         let (chunks, mut storing) = store(import);
         let stored = self.pass_on(receiver, chunks, &mut storing).await;
-        let stored = stored.map_err(|_| Unfit::Panicked).flatten();
+        let stored = stored.map_err(|_| TransferError::Panicked).flatten();
         let finished = match stored {
-            Ok(Taken::All(import)) => self.finish(import, &path, base).await,
-            Ok(Taken::Some(import)) => {
+            Ok(StoreOutcome::All(import)) => self.finish(import, &path, base).await,
+            Ok(StoreOutcome::Some(import)) => {
                 return self.keep(Part {
                     from,
                     export,
@@ -199,7 +204,7 @@ impl Incoming {
                     import,
                 });
             }
-            Err(unfit) => Err(unfit),
+            Err(error) => Err(error),
         };
         match finished {
             Ok(base) => {
@@ -209,9 +214,9 @@ impl Incoming {
                     .send(Mail::Input(Input::SnapshotReceived(base)));
                 (TransferEnd::Ok, Some(Transfer::Done))
             }
-            Err(unfit) => {
+            Err(error) => {
                 remove(None, path, self.data_dir.clone());
-                self.give_up(&unfit)
+                self.give_up(&error)
             }
         }
     }
@@ -221,8 +226,8 @@ impl Incoming {
         &self,
         receiver: &mut FrameReceiver,
         chunks: mpsc::Sender<Bytes>,
-        storing: &mut Storing,
-    ) -> Result<Result<Taken, Unfit>, tokio::task::JoinError> {
+        storing: &mut StoreTask,
+    ) -> Result<Result<StoreOutcome, TransferError>, tokio::task::JoinError> {
         let mut frames = Vec::new();
         loop {
             let reading = tokio::time::timeout(STALLED_AFTER, receiver.read_batch(&mut frames));
@@ -251,28 +256,33 @@ impl Incoming {
     }
 
     /// Makes a state durable of which every chunk is there.
-    async fn finish(&self, import: Import, path: &Path, offered: LogId) -> Result<LogBase, Unfit> {
-        let (places, cluster, path) = (self.places.clone(), self.cluster, path.to_owned());
+    async fn finish(
+        &self,
+        import: Import,
+        path: &Path,
+        offered: LogId,
+    ) -> Result<LogBase, TransferError> {
+        let (state_dirs, cluster, path) = (self.state_dirs.clone(), self.cluster, path.to_owned());
         let finishing = tokio::task::spawn_blocking(move || {
             let header = import.header().cloned().unwrap_or_default();
             if header.cluster != cluster {
-                return Err(Unfit::Foreign(header.cluster));
+                return Err(TransferError::Foreign(header.cluster));
             }
             let found = header.base.id;
             if found != offered {
-                return Err(Unfit::Other { offered, found });
+                return Err(TransferError::Other { offered, found });
             }
             import.finish()?;
-            places.complete(&path, found)?;
+            state_dirs.complete(&path, found)?;
             Ok(header.base)
         });
-        finishing.await.map_err(|_| Unfit::Panicked)?
+        finishing.await.map_err(|_| TransferError::Panicked)?
     }
 
-    fn give_up(&self, unfit: &Unfit) -> (TransferEnd, Option<Transfer>) {
-        tracing::warn!(%unfit, "the received snapshot cannot be used; requesting it again");
+    fn give_up(&self, error: &TransferError) -> (TransferEnd, Option<Transfer>) {
+        tracing::warn!(%error, "the received snapshot cannot be used; requesting it again");
         *self.slot() = Slot::Free;
-        let end = unfit.end();
+        let end = error.end();
         let corrupt = end == TransferEnd::Corrupt;
         (end, Some(Transfer::Failed { corrupt }))
     }
@@ -284,13 +294,13 @@ impl Incoming {
             chunks = part.import.next_chunk(),
             "the snapshot transfer was interrupted"
         );
-        *self.slot() = Slot::Kept(Box::new(part));
+        *self.slot() = Slot::Partial(Box::new(part));
         let this = Arc::clone(self);
         tokio::spawn(async move {
             tokio::time::sleep(KEPT_FOR).await;
             let mut slot = this.slot();
-            if matches!(&*slot, Slot::Kept(part) if part.export == export && part.path == path)
-                && let Slot::Kept(part) = std::mem::take(&mut *slot)
+            if matches!(&*slot, Slot::Partial(part) if part.export == export && part.path == path)
+                && let Slot::Partial(part) = std::mem::take(&mut *slot)
             {
                 part.remove(this.data_dir.clone());
             }
@@ -323,18 +333,18 @@ impl Incoming {
     }
 }
 
-type Storing = JoinHandle<Result<Taken, Unfit>>;
+type StoreTask = JoinHandle<Result<StoreOutcome, TransferError>>;
 
 /// Stores chunks where waiting for a disk is allowed.
-fn store(mut import: Import) -> (mpsc::Sender<Bytes>, Storing) {
+fn store(mut import: Import) -> (mpsc::Sender<Bytes>, StoreTask) {
     let (sender, mut receiver) = mpsc::channel(CHUNKS_AHEAD);
     let storing = tokio::task::spawn_blocking(move || {
         while let Some(chunk) = receiver.blocking_recv() {
             if import.take(chunk)? {
-                return Ok(Taken::All(import));
+                return Ok(StoreOutcome::All(import));
             }
         }
-        Ok(Taken::Some(import))
+        Ok(StoreOutcome::Some(import))
     });
     (sender, storing)
 }
@@ -346,7 +356,7 @@ fn remove(import: Option<Import>, path: PathBuf, data_dir: Arc<DataDir>) {
         .name("remove-state".to_owned())
         .spawn(move || {
             drop(import);
-            if let Err(error) = places::remove(&path) {
+            if let Err(error) = state_dirs::remove(&path) {
                 tracing::warn!(%error, "cannot remove {}", path.display());
             }
             drop(data_dir);
@@ -360,7 +370,7 @@ fn remove(import: Option<Import>, path: PathBuf, data_dir: Arc<DataDir>) {
 }
 
 /// An error of the store's own.
-impl From<StoreError> for Unfit {
+impl From<StoreError> for TransferError {
     fn from(error: StoreError) -> Self {
         Self::Import(ImportError::Store(error))
     }

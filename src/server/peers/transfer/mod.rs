@@ -46,7 +46,7 @@ const CHUNKS_AHEAD: usize = 4;
 
 /// Why a transfer goes no further.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum TransferFailure {
     #[error("{0}")]
     Stream(#[from] StreamError),
     #[error("the other side stopped responding")]
@@ -57,19 +57,26 @@ enum Broken {
     Unconnected,
 }
 
-async fn say(sender: &mut FrameSender, limits: &FrameLimits, word: Transfer) -> Result<(), Broken> {
+async fn say(
+    sender: &mut FrameSender,
+    limits: &FrameLimits,
+    word: Transfer,
+) -> Result<(), TransferFailure> {
     let mut bytes = BytesMut::new();
     encode(&word, limits, &mut bytes).expect("a few numbers fit every frame");
     sender.write(bytes.freeze()).await?;
     Ok(())
 }
 
-async fn hear(receiver: &mut FrameReceiver, patience: Duration) -> Result<Transfer, Broken> {
+async fn hear(
+    receiver: &mut FrameReceiver,
+    patience: Duration,
+) -> Result<Transfer, TransferFailure> {
     let mut frames = Vec::new();
     let read = tokio::time::timeout(patience, receiver.read_batch(&mut frames));
-    read.await.map_err(|_| Broken::Silent)??;
+    read.await.map_err(|_| TransferFailure::Silent)??;
     match frames.as_slice() {
         [only] => Ok(receiver.decode(only)?),
-        _ => Err(Broken::Unexpected),
+        _ => Err(TransferFailure::Unexpected),
     }
 }

@@ -9,7 +9,9 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::{Broken, CHUNKS_AHEAD, FINISHED_WITHIN, KEPT_FOR, STALLED_AFTER, SendRate, hear, say};
+use super::{
+    CHUNKS_AHEAD, FINISHED_WITHIN, KEPT_FOR, STALLED_AFTER, SendRate, TransferFailure, hear, say,
+};
 use crate::node::Input;
 use crate::raft::Configuration;
 use crate::server::disk::log_compactor::LogUse;
@@ -38,12 +40,12 @@ pub(crate) struct Outgoing {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: FrameLimits,
     pub(crate) rate: SendRate,
-    pub(crate) broken: Mutex<BTreeMap<NodeId, Kept>>,
+    pub(crate) broken: Mutex<BTreeMap<NodeId, PartialExport>>,
     pub(crate) exports: AtomicU64,
 }
 
 /// A state of which a member may have a part.
-pub(crate) struct Kept {
+pub(crate) struct PartialExport {
     number: u64,
     export: Export,
 }
@@ -80,7 +82,7 @@ impl Outgoing {
         let Some(connection) = connection else {
             return TransferEnd::Broken;
         };
-        let kept = match self.take_kept(peer).await {
+        let kept = match self.take_partial(peer).await {
             Some(kept) => kept,
             None => match self.begin().await {
                 Some(kept) => kept,
@@ -133,7 +135,7 @@ impl Outgoing {
     }
 
     /// What was not sent to its end, if it would still be of use.
-    async fn take_kept(&self, peer: NodeId) -> Option<Kept> {
+    async fn take_partial(&self, peer: NodeId) -> Option<PartialExport> {
         let kept = self.broken().remove(&peer)?;
         let base = kept.export.header().base.id.index;
         self.configuration_at(base).await?;
@@ -142,7 +144,7 @@ impl Outgoing {
     }
 
     /// Takes a look at the state as it is now.
-    async fn begin(&self) -> Option<Kept> {
+    async fn begin(&self) -> Option<PartialExport> {
         let store = self.store.clone();
         let snapshot = tokio::task::spawn_blocking(move || store.snapshot());
         // A store that fails ends the node, by whoever notices first.
@@ -154,7 +156,7 @@ impl Outgoing {
         if export.is_none() {
             self.log_use.let_go(number);
         }
-        export.map(|export| Kept { number, export })
+        export.map(|export| PartialExport { number, export })
     }
 
     async fn export(&self, snapshot: Snapshot) -> Option<Export> {
@@ -177,10 +179,10 @@ impl Outgoing {
 
     async fn offer(
         &self,
-        kept: Kept,
+        kept: PartialExport,
         base: LogId,
         connection: &Connection,
-    ) -> (Option<Kept>, Result<Transfer, Broken>) {
+    ) -> (Option<PartialExport>, Result<Transfer, TransferFailure>) {
         let opened = self.open(&kept, base, connection).await;
         let (mut stream, from) = match opened {
             Ok((stream, Transfer::Want { from })) => (stream, from),
@@ -193,27 +195,30 @@ impl Outgoing {
         let answer = match written {
             Ok(()) => hear(&mut stream.receiver, FINISHED_WITHIN).await,
             // Whoever stops reading says why.
-            Err(Broken::Stream(_)) => hear(&mut stream.receiver, STALLED_AFTER).await,
+            Err(TransferFailure::Stream(_)) => hear(&mut stream.receiver, STALLED_AFTER).await,
             Err(broken) => Err(broken),
         };
         let export = match reading.await {
             Ok(Ok(export)) => Some(export),
             _ => None,
         };
-        (export.map(|export| Kept { number, export }), answer)
+        (
+            export.map(|export| PartialExport { number, export }),
+            answer,
+        )
     }
 
     async fn open(
         &self,
-        kept: &Kept,
+        kept: &PartialExport,
         base: LogId,
         connection: &Connection,
-    ) -> Result<(FrameStream, Transfer), Broken> {
+    ) -> Result<(FrameStream, Transfer), TransferFailure> {
         let opening = connection.open_stream_of(PRIORITY);
         let opened = tokio::time::timeout(STALLED_AFTER, opening).await;
         let mut stream = opened
-            .map_err(|_| Broken::Silent)?
-            .map_err(|_| Broken::Unconnected)?;
+            .map_err(|_| TransferFailure::Silent)?
+            .map_err(|_| TransferFailure::Unconnected)?;
         let export = kept.number;
         say(
             &mut stream.sender,
@@ -229,7 +234,7 @@ impl Outgoing {
         &self,
         stream: &mut FrameStream,
         mut chunks: mpsc::Receiver<Bytes>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), TransferFailure> {
         let mut frame = BytesMut::new();
         while let Some(bytes) = chunks.recv().await {
             let length = bytes.len();
@@ -238,7 +243,7 @@ impl Outgoing {
                 .expect("a chunk is as long as it may be at most");
             let writing = stream.sender.write(frame.split().freeze());
             let written = tokio::time::timeout(STALLED_AFTER, writing).await;
-            written.map_err(|_| Broken::Silent)??;
+            written.map_err(|_| TransferFailure::Silent)??;
             let sent = &self.metrics.snapshots.sent_bytes;
             sent.increment(length as u64);
         }
@@ -246,17 +251,17 @@ impl Outgoing {
         Ok(())
     }
 
-    fn broken(&self) -> MutexGuard<'_, BTreeMap<NodeId, Kept>> {
+    fn broken(&self) -> MutexGuard<'_, BTreeMap<NodeId, PartialExport>> {
         // Each change of it is one step.
         self.broken.lock()
     }
 }
 
-type Reading = JoinHandle<Result<Export, StoreError>>;
+type ReadTask = JoinHandle<Result<Export, StoreError>>;
 
 /// Reads chunks from number `from` on, where waiting for a disk is allowed, a few ahead of who takes
 /// them.
-fn read(mut export: Export, from: u64) -> (mpsc::Receiver<Bytes>, Reading) {
+fn read(mut export: Export, from: u64) -> (mpsc::Receiver<Bytes>, ReadTask) {
     let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
     let reading = tokio::task::spawn_blocking(move || {
         export.seek(from)?;

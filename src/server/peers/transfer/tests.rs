@@ -17,7 +17,7 @@ use crate::node::Input;
 use crate::raft::{Configuration, Envelope, LogBase};
 use crate::server::disk::data_dir::{DataDir, Identity};
 use crate::server::disk::log_compactor::LogUse;
-use crate::server::disk::places::Places;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{Export, Origin, StateReader, StateStore, StoreOptions};
 use crate::server::driver::{Mail, Mailbox};
 use crate::server::metrics::Metrics;
@@ -128,7 +128,7 @@ impl World {
         let data_dir = DataDir::open_or_create(&data, &identity).unwrap();
         let incoming = Arc::new(Incoming {
             cluster: CLUSTER,
-            places: Places::new(&data),
+            state_dirs: StateDirs::new(&data),
             data_dir: Arc::new(data_dir),
             options: StoreOptions::default(),
             mailbox: Arc::new(Mailbox::default()),

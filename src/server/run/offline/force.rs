@@ -5,7 +5,7 @@
 //! acknowledged (it may have lagged behind), nor only that (an entry at its end may never have been): nobody
 //! is left who knows. So it is a new cluster, as a restored one is, and the survivor's own data is only read.
 
-use super::restore::{Begun, NewMember, Restored, check_origin};
+use super::restore::{NewMember, RestoreInProgress, Restored, check_origin};
 use super::{OfflineError, StoppedNode};
 use crate::log::Verdict;
 use crate::raft::{Configuration, Payload};
@@ -14,7 +14,7 @@ use crate::server::disk::store::{Export, Import, ImportError, Origin, StoreOptio
 
 /// What was made of a survivor.
 #[derive(Clone, Debug)]
-pub struct Forced {
+pub struct ForceOutcome {
     /// What the new member begins with.
     pub restored: Restored,
     /// How many entries were taken from the log beyond the state.
@@ -33,7 +33,7 @@ pub fn force_new_cluster(
     survivor: &StoppedNode,
     member: &NewMember,
     may_be_damaged: bool,
-) -> Result<Forced, OfflineError> {
+) -> Result<ForceOutcome, OfflineError> {
     let refused = |error: ImportError| OfflineError::Import {
         path: survivor.data_dir.path().to_owned(),
         error,
@@ -81,7 +81,7 @@ pub fn force_new_cluster(
         };
         entries.push((entry.id, command));
     }
-    let begun = Begun::new(member)?;
+    let in_progress = RestoreInProgress::new(member)?;
     let origin = Origin {
         cluster: identity.cluster,
         member: identity.node(),
@@ -90,15 +90,15 @@ pub fn force_new_cluster(
     };
     let mut export = Export::new(snapshot, origin)?;
     let mut import =
-        Import::begin(&begun.state_path(), &StoreOptions::default()).map_err(refused)?;
+        Import::begin(&in_progress.state_path(), &StoreOptions::default()).map_err(refused)?;
     while let Some(chunk) = export.next_chunk()? {
         import.take(chunk).map_err(refused)?;
     }
     import.finish().map_err(refused)?;
     drop(export);
     store.close()?;
-    let restored = begun.finish(member, applied, &entries)?;
-    Ok(Forced {
+    let restored = in_progress.finish(member, applied, &entries)?;
+    Ok(ForceOutcome {
         restored,
         entries: entries.len(),
         warnings,

@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use crate::log::{Damage, Log, LogError, LogOptions, Recovery};
 use crate::server::disk::data_dir::{DataDir, DataDirError};
 use crate::server::disk::log_thread::RestoreError;
-use crate::server::disk::places::Places;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{ImportError, StateStore, StoreError, StoreOptions};
 use crate::types::{ClusterId, LogId};
 use crate::wire::state::ReadFault;
 
 pub use check::{Finding, StateHash};
 pub use dump::DumpedEntry;
-pub use force::{Forced, force_new_cluster};
+pub use force::{ForceOutcome, force_new_cluster};
 pub use restore::{NewMember, Restored, cluster_of_certificate, restore};
 
 /// Why it cannot be done.
@@ -104,7 +104,7 @@ pub enum OfflineError {
     },
     /// What was asked for makes no sense.
     #[error("{reason}")]
-    Senseless {
+    Invalid {
         /// Why, and what would.
         reason: String,
     },
@@ -158,7 +158,7 @@ impl StoppedNode {
     fn open_state(&self) -> Result<StateStore, OfflineError> {
         let path = self.data_dir.state_path();
         // A state that has just taken the place of another lies elsewhere until the next start.
-        let settled = Places::new(self.data_dir.path()).settle();
+        let settled = StateDirs::new(self.data_dir.path()).settle();
         settled.map_err(|error| OfflineError::Io {
             path: path.clone(),
             error,

@@ -71,18 +71,18 @@ pub fn restore(backup: &Path, member: &NewMember) -> Result<Restored, OfflineErr
     // Before anything is made: whether it is a backup at all.
     let header = read_header(backup)?;
     check_origin(header.cluster, header.revision, member)?;
-    let begun = Begun::new(member)?;
-    let summary = import(backup, &begun.state_path())?;
-    begun.finish(member, summary.header.base.id, &[])
+    let in_progress = RestoreInProgress::new(member)?;
+    let summary = import(backup, &in_progress.state_path())?;
+    in_progress.finish(member, summary.header.base.id, &[])
 }
 
 /// A member whose directory is being filled.
-pub(super) struct Begun {
+pub(super) struct RestoreInProgress {
     new: NewDataDir,
     voters: BTreeSet<NodeId>,
 }
 
-impl Begun {
+impl RestoreInProgress {
     pub(super) fn new(member: &NewMember) -> Result<Self, OfflineError> {
         let voters = voters(member)?;
         let identity = Identity {
@@ -151,15 +151,15 @@ impl Begun {
 /// # Errors
 /// It is no certificate of the node `name`.
 pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, OfflineError> {
-    let senseless = |reason: String| OfflineError::Senseless {
+    let invalid = |reason: String| OfflineError::Invalid {
         reason: format!("{}: {reason}", path.display()),
     };
     let der = CertificateDer::from_pem_file(path)
-        .map_err(|error| senseless(format!("no certificate can be read from it ({error})")))?;
+        .map_err(|error| invalid(format!("no certificate can be read from it ({error})")))?;
     let identity =
-        PeerIdentity::of_certificate(&der).map_err(|error| senseless(error.to_string()))?;
+        PeerIdentity::of_certificate(&der).map_err(|error| invalid(error.to_string()))?;
     if !identity.is_node() || identity.name() != name {
-        return Err(senseless(format!(
+        return Err(invalid(format!(
             "this is the certificate of {identity}, but the node to restore is {name:?}: use one \
              issued to it"
         )));
@@ -168,21 +168,21 @@ pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, Offl
 }
 
 fn voters(member: &NewMember) -> Result<BTreeSet<NodeId>, OfflineError> {
-    let senseless = |reason: String| Err(OfflineError::Senseless { reason });
+    let invalid = |reason: String| Err(OfflineError::Invalid { reason });
     let id = |name: &String| NodeId::derive(member.cluster, name, Incarnation(0));
     let voters: BTreeSet<_> = member.members.iter().map(id).collect();
     if voters.len() < member.members.len() {
-        return senseless("a member is named twice: name each once".to_owned());
+        return invalid("a member is named twice: name each once".to_owned());
     }
     if !member.members.contains(&member.name) {
-        return senseless(format!(
+        return invalid(format!(
             "{:?} is not among the initial members {:?}: name all of them, as in the configuration of \
              each node",
             member.name, member.members
         ));
     }
     if member.leap < 0 {
-        return senseless("the revision can be raised and never lowered".to_owned());
+        return invalid("the revision can be raised and never lowered".to_owned());
     }
     Ok(voters)
 }
@@ -197,7 +197,7 @@ pub(super) fn check_origin(
         return Err(OfflineError::SameCluster { cluster });
     }
     if revision.checked_add(member.leap).is_none() {
-        return Err(OfflineError::Senseless {
+        return Err(OfflineError::Invalid {
             reason: format!(
                 "what there is is at revision {revision}, which cannot be raised by {}: raise it by less",
                 member.leap

@@ -17,7 +17,7 @@ use crate::kv;
 use crate::node::{Node, NodeOptions};
 use crate::raft::{Configuration, Published, Status};
 use crate::server::config::{ClusterState, Config};
-use crate::server::disk::gc_thread::Removed;
+use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::store::StateReader;
@@ -73,7 +73,7 @@ pub(super) struct Shared {
     pub(super) integrity: Arc<Integrity>,
     pub(super) vitals: Arc<Vitals>,
     pub(super) watches: Arc<Watches>,
-    pub(super) removed: Arc<Removed>,
+    pub(super) removed: Arc<GcProgress>,
     pub(super) log_use: Arc<LogUse>,
     pub(super) transport: Arc<TransportStats>,
     pub(super) fatal: Fatal,

@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::raft::Restored;
 use crate::server::config::Config;
 use crate::server::disk::file::RealDisk;
-use crate::server::disk::places::Places;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::StateStore;
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
@@ -20,7 +20,7 @@ use crate::server::session::auth::Audit;
 /// The second stage: log and state are open, and what they hold can be relied on.
 pub(super) struct Disks {
     pub(super) storage: Storage,
-    pub(super) places: Places,
+    pub(super) state_dirs: StateDirs,
     pub(super) replica: Replica,
     pub(super) notes: Notes,
     pub(super) audit: Option<Audit>,
@@ -85,7 +85,7 @@ impl Disks {
                 store: recovered.store,
                 lacks_state: recovered.lacks_state,
             },
-            places: recovered.places,
+            state_dirs: recovered.state_dirs,
             replica: Replica {
                 restored: recovered.restored,
                 founded: recovered.founded,

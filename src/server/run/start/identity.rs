@@ -103,10 +103,10 @@ pub(crate) fn load_tls(
 
 /// Which life of its data this node is in: what its data directory says; what the cluster says, where
 /// that is empty and the cluster exists; the first, in a new one.
-async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::Told, StartError> {
+async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::MemberIdentity, StartError> {
     let path = &config.node.data_dir;
     let known = DataDir::read_identity(path)?;
-    let told = |incarnation| joining::Told {
+    let told = |incarnation| joining::MemberIdentity {
         incarnation,
         founders: Vec::new(),
     };

@@ -14,8 +14,8 @@ use crate::node::Reader;
 use crate::node::recovery::bootstraps_alone;
 use crate::server::admin::service::Advertised;
 use crate::server::config::Config;
-use crate::server::disk::places::Places;
 use crate::server::disk::quota::Room;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::driver::effects::Post;
 use crate::server::metrics::Sampler;
 use crate::server::peers::transfer::{Incoming, Outgoing, SendRate};
@@ -50,7 +50,7 @@ impl Ports {
         config: &Config,
         identity: &Identity,
         shared: &Shared,
-        places: Places,
+        state_dirs: StateDirs,
         roster: Roster,
     ) -> Result<Self, StartError> {
         let frame_limits = FrameLimits::of(&config.limits);
@@ -79,7 +79,7 @@ impl Ports {
             .learn(identity.member_id, "", &advertised.client);
         let incoming = Arc::new(Incoming {
             cluster: identity.cluster_id,
-            places,
+            state_dirs,
             data_dir: identity.data_dir.clone(),
             options: store_options(config.storage.cache_bytes),
             mailbox: shared.mailbox.clone(),

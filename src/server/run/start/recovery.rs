@@ -23,7 +23,7 @@ use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::log_thread::restore;
 use crate::server::disk::marker::Marker;
-use crate::server::disk::places::Places;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
@@ -32,7 +32,7 @@ use crate::types::{Incarnation, LogId};
 /// A node's disks, in order and open.
 pub(super) struct Recovered {
     pub(super) log: Log<RealDisk>,
-    pub(super) places: Places,
+    pub(super) state_dirs: StateDirs,
     pub(super) store: StateStore,
     /// It ends before the log begins.
     pub(super) lacks_state: bool,
@@ -77,7 +77,7 @@ struct InProgress<'a> {
     metrics: &'a Arc<Metrics>,
     member: Member,
     facts: Disk,
-    places: Places,
+    state_dirs: StateDirs,
     log: Option<InUse>,
     store: Option<StateStore>,
     warnings: Vec<String>,
@@ -114,7 +114,7 @@ impl<'a> InProgress<'a> {
             metrics,
             member,
             facts,
-            places: Places::new(data_dir.path()),
+            state_dirs: StateDirs::new(data_dir.path()),
             log: None,
             store: None,
             warnings: Vec::new(),
@@ -143,7 +143,8 @@ impl<'a> InProgress<'a> {
             Step::SetStateAside { why } => {
                 self.store = None;
                 self.settle()?;
-                self.warnings.push(set_aside(&self.places.state(), &why)?);
+                self.warnings
+                    .push(set_aside(&self.state_dirs.state(), &why)?);
                 let removed = Marker::StateDamaged.remove(path);
                 removed.map_err(io_error("removing the mark of damage"))?;
                 self.facts.state = StateFacts {
@@ -241,9 +242,9 @@ impl<'a> InProgress<'a> {
         Ok(())
     }
 
-    /// Finishes what an earlier process has begun with the places of states.
+    /// Finishes what an earlier process began with the directories of states.
     fn settle(&self) -> Result<(), StartError> {
-        let settled = self.places.settle();
+        let settled = self.state_dirs.settle();
         settled.map_err(io_error("putting the state in its place"))
     }
 
@@ -253,7 +254,7 @@ impl<'a> InProgress<'a> {
         let attempt = Attempt::begin(self.data_dir.path(), self.facts.state.lost_openings);
         let attempt = attempt.map_err(marking())?;
         let options = store_options(self.config.storage.cache_bytes);
-        let opened = StateStore::open(&self.places.state(), &options);
+        let opened = StateStore::open(&self.state_dirs.state(), &options);
         attempt.end().map_err(marking())?;
         self.facts.state.lost_openings = 0;
         let store = match opened {
@@ -267,7 +268,7 @@ impl<'a> InProgress<'a> {
         let version = kv::cluster_version(&store.reader().snapshot()?)?;
         self.facts.state.opened = Some(Opened::Whole { applied, version });
         if applied < base.index {
-            let received = self.places.accepted(base).map_err(looking())?;
+            let received = self.state_dirs.accepted(base).map_err(looking())?;
             self.facts.state.is_received = received.is_some();
         }
         self.store = Some(store);
@@ -277,9 +278,9 @@ impl<'a> InProgress<'a> {
     fn adopt_state(&mut self) -> Result<(), StartError> {
         self.store = None;
         let base = self.base();
-        if let Some(received) = self.places.accepted(base).map_err(looking())? {
+        if let Some(received) = self.state_dirs.accepted(base).map_err(looking())? {
             let adopting = io_error("installing a received snapshot");
-            self.places.adopt(&received).map_err(adopting)?;
+            self.state_dirs.adopt(&received).map_err(adopting)?;
             self.settle()?;
             tracing::info!(base = %base, "snapshot received before the stop installed");
         }
@@ -294,7 +295,7 @@ impl<'a> InProgress<'a> {
             unreachable!("a node starts once its log and its state are open");
         };
         // Nothing comes in before this returns.
-        self.places.clear().map_err(looking())?;
+        self.state_dirs.clear().map_err(looking())?;
         let InUse {
             log,
             mut restored,
@@ -328,7 +329,7 @@ impl<'a> InProgress<'a> {
         drop(snapshot);
         Ok(Recovered {
             log,
-            places: self.places,
+            state_dirs: self.state_dirs,
             store,
             lacks_state: start.lacks_state,
             restored,

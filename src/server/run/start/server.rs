@@ -109,7 +109,7 @@ impl Server {
         );
         reached(Stage::Core);
         let roster = replica.roster.clone();
-        let ports = Ports::new(&config, &identity, &shared, disks.places, roster).await?;
+        let ports = Ports::new(&config, &identity, &shared, disks.state_dirs, roster).await?;
         let (sessions, exporting) = sessions(&config, &identity, &shared, disks.notes, disks.audit);
         reached(Stage::Ports);
         let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;

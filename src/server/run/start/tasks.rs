@@ -16,7 +16,7 @@ use crate::server::config::Config;
 use crate::server::disk::quota::QuotaWatch;
 use crate::server::metrics::UPKEEP_INTERVAL;
 use crate::server::run::backups::Backups;
-use crate::server::run::certificates::{Certificates, Shown, Told};
+use crate::server::run::certificates::{Certificates, PortCertificate, ReloadReports};
 use crate::server::run::drain::Drain;
 use crate::server::session::{Sessions, exports};
 use crate::sync::Mutex;
@@ -29,7 +29,7 @@ pub(super) struct Tasks {
     pub(super) certificates: AbortOnDrop,
     /// Notified, the certificates are loaded.
     pub(super) reload: Arc<Notify>,
-    pub(super) reloaded: Arc<Told>,
+    pub(super) reloaded: Arc<ReloadReports>,
     pub(super) drain: Arc<Drain>,
     backups_end: Arc<AtomicBool>,
     _tending: JoinSet<()>,
@@ -91,12 +91,12 @@ impl Tasks {
             tending.spawn(backups.run());
         }
         let reload = Arc::new(Notify::new());
-        let reloaded = Arc::new(Told::default());
+        let reloaded = Arc::new(ReloadReports::default());
         let certificates = Certificates {
             name: config.node.name.clone(),
             cluster_id: identity.cluster_id,
-            client: Shown::new("client", &config.tls_client, listener.endpoint().clone()),
-            peer: Shown::new("peer", &config.tls_peer, ports.peers.endpoint().clone()),
+            client: PortCertificate::new("client", &config.tls_client, listener.endpoint().clone()),
+            peer: PortCertificate::new("peer", &config.tls_peer, ports.peers.endpoint().clone()),
             interval: config.tls_reload_interval,
             asked: reload.clone(),
             told: reloaded.clone(),

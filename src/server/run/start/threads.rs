@@ -22,7 +22,7 @@ use crate::server::disk::log_compactor::{LogCompactor, StopCompactor};
 use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::state_thread::{StateThread, Work};
-use crate::server::disk::store::{Journal, Keeper, StateStore, StoreError, Sweeper};
+use crate::server::disk::store::{CompactionGc, Journal, Keeper, StateStore, StoreError};
 use crate::server::driver::effects::{EffectRunner, LogReports, MarkFiles};
 use crate::server::driver::elections::Elections;
 use crate::server::driver::lease_log::LeaseLog;
@@ -88,7 +88,7 @@ impl Queues {
     }
 }
 
-type Started = Result<JoinHandle<()>, StartError>;
+type ThreadResult = Result<JoinHandle<()>, StartError>;
 
 /// What all of these are made from.
 struct Ground<'a> {
@@ -124,7 +124,7 @@ impl Threads {
         } = storage;
         let log = Arc::new(ground.log(log)?);
         Ok(Self {
-            gc: ground.gc(store.sweeper())?,
+            gc: ground.gc(store.compaction_gc())?,
             journal: ground.journal(store.journal())?,
             log_compactor: ground.log_compactor(store.keeper())?,
             watch: ground.watch()?,
@@ -171,10 +171,10 @@ impl Ground<'_> {
             .map_err(io_error("starting the log thread"))
     }
 
-    fn gc(&self, sweeper: Sweeper) -> Started {
+    fn gc(&self, compaction_gc: CompactionGc) -> ThreadResult {
         let compaction = self.config.compaction;
         let mut thread = GcThread {
-            sweeper,
+            compaction_gc,
             work: self.queues.gc.clone(),
             pace: Pace {
                 batch_limit: compaction.batch_limit,
@@ -191,7 +191,7 @@ impl Ground<'_> {
         })
     }
 
-    fn journal(&self, journal: Journal) -> Started {
+    fn journal(&self, journal: Journal) -> ThreadResult {
         let mut thread = JournalThread {
             journal,
             work: self.queues.journal.clone(),
@@ -204,7 +204,7 @@ impl Ground<'_> {
         })
     }
 
-    fn log_compactor(&self, keeper: Keeper) -> Started {
+    fn log_compactor(&self, keeper: Keeper) -> ThreadResult {
         let mut thread = LogCompactor {
             options: self.config.snapshots,
             log_use: self.shared.log_use.clone(),
@@ -221,7 +221,7 @@ impl Ground<'_> {
         })
     }
 
-    fn watch(&self) -> Started {
+    fn watch(&self) -> ThreadResult {
         let thread = WatchThread {
             options: self.config.watch,
             cluster_id: self.identity.cluster_id,
@@ -241,7 +241,7 @@ impl Ground<'_> {
         })
     }
 
-    fn state(&self, store: StateStore, lacks_state: bool) -> Started {
+    fn state(&self, store: StateStore, lacks_state: bool) -> ThreadResult {
         let mut thread = StateThread {
             store,
             work: self.queues.state.clone(),
@@ -265,7 +265,7 @@ impl Ground<'_> {
         })
     }
 
-    fn driver(&self, replica: ReadyReplica, log: Arc<LogThread>) -> Started {
+    fn driver(&self, replica: ReadyReplica, log: Arc<LogThread>) -> ThreadResult {
         let (config, shared) = (self.config, self.shared);
         let data_dir = &self.identity.data_dir;
         let effects = EffectRunner {
@@ -324,7 +324,7 @@ impl Ground<'_> {
 
     /// Starts a thread that the node cannot do without. While it lives nobody else may use the data
     /// directory.
-    fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> Started {
+    fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> ThreadResult {
         spawn(&self.name_of(name), self.guard(name), body).map_err(io_error("starting a thread"))
     }
 

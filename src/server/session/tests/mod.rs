@@ -307,7 +307,7 @@ fn shares(bytes_max: usize) -> Arc<Shares> {
         in_flight: InFlight::new(4096),
         budget: ByteBudget::new(bytes_max),
         scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-        courier: Courier::new(),
+        watch_sender: WatchSender::new(),
         who: Who::new("tester", [127, 0, 0, 1].into()),
         address: ([127, 0, 0, 1], 1).into(),
     })

@@ -1,15 +1,15 @@
-//! The lanes to peers: between the driver, which must not wait, and a task that may.
+//! The stream queues to peers: between the driver, which must not wait, and a task that may.
 
 use std::sync::Arc;
 
 use loom::future::block_on;
 use loom::thread;
 
-#[path = "../../../../src/server/peers/lane.rs"]
+#[path = "../../../../src/server/peers/stream_queue.rs"]
 #[allow(dead_code, reason = "compiled as it is")]
-mod lane;
+mod stream_queue;
 
-use lane::{Lane, Overflow};
+use stream_queue::{Overflow, StreamQueue};
 
 use crate::raft::{Envelope, Message};
 use crate::types::{NodeId, Term};
@@ -24,19 +24,19 @@ fn message(term: u64) -> Envelope {
 }
 
 /// The driver says three things to a peer whose task takes two at a time.
-pub(crate) fn a_lane_keeps_the_order_and_wakes_its_task() {
-    let lane = Arc::new(Lane::new(8, Overflow::DropNewest));
+pub(crate) fn a_stream_queue_keeps_the_order_and_wakes_its_task() {
+    let queue = Arc::new(StreamQueue::new(8, Overflow::DropNewest));
     let driver = thread::spawn({
-        let lane = Arc::clone(&lane);
+        let queue = Arc::clone(&queue);
         move || {
             for term in 1..=3 {
-                assert!(lane.push(message(term)).is_none(), "there is room");
+                assert!(queue.push(message(term)).is_none(), "there is room");
             }
         }
     });
     let mut terms = Vec::new();
     while terms.len() < 3 {
-        let taken = block_on(lane.take(2));
+        let taken = block_on(queue.take(2));
         assert!((1..=2).contains(&taken.len()));
         terms.extend(taken.into_iter().map(|envelope| envelope.term.0));
     }
@@ -45,13 +45,13 @@ pub(crate) fn a_lane_keeps_the_order_and_wakes_its_task() {
 }
 
 /// Room for one: whichever goes, what is left is in order, and as many are missed as were said to be.
-pub(crate) fn a_full_lane_says_what_it_drops() {
+pub(crate) fn a_full_stream_queue_says_what_it_drops() {
     for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
-        let lane = Arc::new(Lane::new(1, overflow));
+        let queue = Arc::new(StreamQueue::new(1, overflow));
         let driver = thread::spawn({
-            let lane = Arc::clone(&lane);
+            let queue = Arc::clone(&queue);
             move || {
-                let dropped = (1..=3).filter_map(|term| lane.push(message(term)));
+                let dropped = (1..=3).filter_map(|term| queue.push(message(term)));
                 dropped.count()
             }
         });
@@ -59,9 +59,9 @@ pub(crate) fn a_full_lane_says_what_it_drops() {
         let mut take = |envelopes: Vec<Envelope>| {
             terms.extend(envelopes.iter().map(|envelope| envelope.term.0));
         };
-        take(block_on(lane.take(1)));
+        take(block_on(queue.take(1)));
         let dropped = driver.join().unwrap();
-        take(lane.take_now(8));
+        take(queue.take_now(8));
         assert!(terms.is_sorted());
         assert_eq!(terms.len() + dropped, 3);
         if overflow == Overflow::DropOldest {
@@ -72,15 +72,15 @@ pub(crate) fn a_full_lane_says_what_it_drops() {
     }
 }
 
-/// Whoever waits for the lane to be empty hears of it.
-pub(crate) fn a_lane_that_empties_tells_who_waits_for_it() {
-    let lane = Arc::new(Lane::new(8, Overflow::DropNewest));
-    lane.push(message(1));
+/// Whoever waits for the queue to be empty hears of it.
+pub(crate) fn a_stream_queue_that_empties_tells_who_waits_for_it() {
+    let queue = Arc::new(StreamQueue::new(8, Overflow::DropNewest));
+    queue.push(message(1));
     let task = thread::spawn({
-        let lane = Arc::clone(&lane);
-        move || assert_eq!(lane.take_now(8).len(), 1)
+        let queue = Arc::clone(&queue);
+        move || assert_eq!(queue.take_now(8).len(), 1)
     });
-    block_on(lane.drained());
-    assert!(lane.take_now(8).is_empty());
+    block_on(queue.drained());
+    assert!(queue.take_now(8).is_empty());
     task.join().unwrap();
 }

@@ -210,9 +210,9 @@ proptest! {
         let mut store = open(directory.path());
         let program = entries(&steps);
         for (turn, batch) in program.chunks(batch).enumerate() {
-            let expected: Vec<Applied> = batch
+            let expected: Vec<AppliedEntry> = batch
                 .iter()
-                .map(|(id, command)| Applied {
+                .map(|(id, command)| AppliedEntry {
                     id: *id,
                     reply: kv::apply(&mut memory, *id, command.as_deref()).unwrap(),
                 })
@@ -982,11 +982,11 @@ const SMALL_STEP: CompactionBudget = CompactionBudget {
     bytes: usize::MAX,
 };
 
-fn sweep(sweeper: &mut Sweeper) -> i64 {
+fn run_gc(compaction_gc: &mut CompactionGc) -> i64 {
     loop {
-        let swept = sweeper.step(&SMALL_STEP).unwrap();
-        if swept.step.finished {
-            return swept.through;
+        let gc_step = compaction_gc.step(&SMALL_STEP).unwrap();
+        if gc_step.step.finished {
+            return gc_step.through;
         }
     }
 }
@@ -1023,14 +1023,14 @@ fn what_compaction_gives_up_leaves_the_disk_and_nothing_else_does() {
     store.apply_batch(&[compact(4001, 4001)]).unwrap();
     assert_eq!(reader.compact_revision(), 4001);
     let hash = kept_hash(&reader);
-    let mut sweeper = store.sweeper();
-    assert_eq!(sweep(&mut sweeper), 4001);
+    let mut compaction_gc = store.compaction_gc();
+    assert_eq!(run_gc(&mut compaction_gc), 4001);
     assert_eq!(all_of(Space::History, &reader), 10);
     assert_eq!(all_of(Space::Events, &reader), 1);
-    assert!(sweeper.garbage().unwrap() > 15 << 20);
+    assert!(compaction_gc.garbage().unwrap() > 15 << 20);
 
-    sweeper.reclaim().unwrap();
-    assert_eq!(sweeper.garbage().unwrap(), 0);
+    compaction_gc.reclaim().unwrap();
+    assert_eq!(compaction_gc.garbage().unwrap(), 0);
     assert!(
         history.disk_space() < before.0 / 50,
         "{} bytes of history were {}",
@@ -1044,7 +1044,7 @@ fn what_compaction_gives_up_leaves_the_disk_and_nothing_else_does() {
     let tables = directory.path().join("db").join("keyspaces");
     let left = bytes_on_disk(&tables);
     assert!(left < 1 << 20, "{left} bytes are left");
-    drop((history, sweeper, reader));
+    drop((history, compaction_gc, reader));
     drop(store);
     assert!(bytes_on_disk(&directory.path().join("db").join("keyspaces")) < 1 << 20);
     let store = open(directory.path());
@@ -1059,22 +1059,22 @@ fn tables_are_merged_when_a_good_part_of_them_is_garbage() {
     for batch in overwritten(6000).chunks(100) {
         store.apply_batch(batch).unwrap();
     }
-    let mut sweeper = store.sweeper();
+    let mut compaction_gc = store.compaction_gc();
     // Some four megabytes of twenty-four.
     store.apply_batch(&[compact(6001, 1001)]).unwrap();
-    sweep(&mut sweeper);
-    assert!(!sweeper.is_reclaim_due().unwrap());
+    run_gc(&mut compaction_gc);
+    assert!(!compaction_gc.is_reclaim_due().unwrap());
     store.apply_batch(&[compact(6002, 6001)]).unwrap();
-    sweep(&mut sweeper);
-    assert!(sweeper.is_reclaim_due().unwrap());
-    drop(sweeper);
+    run_gc(&mut compaction_gc);
+    assert!(compaction_gc.is_reclaim_due().unwrap());
+    drop(compaction_gc);
     store.close().unwrap();
     // How much there is to gain is not forgotten.
     let store = open(directory.path());
-    let mut sweeper = store.sweeper();
-    assert!(sweeper.is_reclaim_due().unwrap());
-    sweeper.reclaim().unwrap();
-    assert!(!sweeper.is_reclaim_due().unwrap());
+    let mut compaction_gc = store.compaction_gc();
+    assert!(compaction_gc.is_reclaim_due().unwrap());
+    compaction_gc.reclaim().unwrap();
+    assert!(!compaction_gc.is_reclaim_due().unwrap());
 }
 
 #[test]
@@ -1085,21 +1085,21 @@ fn the_removal_goes_on_where_a_crash_has_cut_it_off() {
     let revision = store.reader().revision();
     store.apply_batch(&[compact(901, revision)]).unwrap();
     store.persist().unwrap();
-    let mut sweeper = store.sweeper();
-    assert!(!sweeper.step(&SMALL_STEP).unwrap().step.finished);
+    let mut compaction_gc = store.compaction_gc();
+    assert!(!compaction_gc.step(&SMALL_STEP).unwrap().step.finished);
     let left = all_of(Space::Events, &store.reader());
-    drop(sweeper);
+    drop(compaction_gc);
     drop(store);
 
     let store = open(directory.path());
     assert!(store.needs_verification());
     assert!(store.reader().verify().unwrap().is_sound());
     let hash = kept_hash(&store.reader());
-    let mut sweeper = store.sweeper();
-    let swept = sweeper.step(&SMALL_STEP).unwrap();
-    assert_eq!(swept.step.events, SMALL_STEP.events);
+    let mut compaction_gc = store.compaction_gc();
+    let gc_step = compaction_gc.step(&SMALL_STEP).unwrap();
+    assert_eq!(gc_step.step.events, SMALL_STEP.events);
     assert!(all_of(Space::Events, &store.reader()) < left);
-    assert_eq!(sweep(&mut sweeper), revision);
+    assert_eq!(run_gc(&mut compaction_gc), revision);
     assert_eq!(all_of(Space::Events, &store.reader()), 1);
     assert!(store.reader().verify().unwrap().is_sound());
     assert_eq!(kept_hash(&store.reader()), hash);
@@ -1116,7 +1116,7 @@ fn apply_and_the_removal_do_not_meet() {
         let (id, _) = entries[place * 100];
         entries[place * 100] = compact(id.index.0, place as i64 * 80);
     }
-    let mut sweeper = store.sweeper();
+    let mut compaction_gc = store.compaction_gc();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -1125,13 +1125,13 @@ fn apply_and_the_removal_do_not_meet() {
                 bytes: usize::MAX,
             };
             while !is_over.load(Ordering::Relaxed) {
-                sweeper.step(&step).unwrap();
+                compaction_gc.step(&step).unwrap();
             }
         });
         for batch in entries.chunks(9) {
-            let expected: Vec<Applied> = batch
+            let expected: Vec<AppliedEntry> = batch
                 .iter()
-                .map(|(id, command)| Applied {
+                .map(|(id, command)| AppliedEntry {
                     id: *id,
                     reply: kv::apply(&mut memory, *id, command.as_deref()).unwrap(),
                 })
@@ -1140,7 +1140,7 @@ fn apply_and_the_removal_do_not_meet() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    sweep(&mut sweeper);
+    run_gc(&mut compaction_gc);
     let report = store.reader().verify().unwrap();
     assert!(report.is_sound());
     assert_eq!(report.kept, kv::content_hash(&memory).unwrap());

@@ -67,8 +67,8 @@ fn filled(path: &Path) -> StateStore {
         events: 20,
         bytes: usize::MAX,
     };
-    let swept = store.sweeper().step(&budget).unwrap();
-    assert!(swept.step.removed > 0 && !swept.step.finished);
+    let gc_step = store.compaction_gc().step(&budget).unwrap();
+    assert!(gc_step.step.removed > 0 && !gc_step.step.finished);
     store
 }
 
@@ -98,7 +98,14 @@ fn a_state_that_was_sent_is_the_same_state() {
         events: 1000,
         bytes: usize::MAX,
     };
-    assert!(received.sweeper().step(&budget).unwrap().step.finished);
+    assert!(
+        received
+            .compaction_gc()
+            .step(&budget)
+            .unwrap()
+            .step
+            .finished
+    );
     received.apply_batch(&[put(208, b"a", b"new")]).unwrap();
     assert!(received.reader().verify().unwrap().is_sound());
 }

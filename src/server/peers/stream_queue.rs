@@ -19,7 +19,7 @@ pub(super) enum Overflow {
 
 /// The queue.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct StreamQueue {
     waiting: Mutex<VecDeque<Envelope>>,
     filled: Notify,
     emptied: Notify,
@@ -27,7 +27,7 @@ pub(super) struct Lane {
     overflow: Overflow,
 }
 
-impl Lane {
+impl StreamQueue {
     pub(super) fn new(waiting_max: usize, overflow: Overflow) -> Self {
         Self {
             waiting: Mutex::default(),

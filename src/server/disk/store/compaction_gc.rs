@@ -8,7 +8,7 @@
 //!
 //! Taking out does not make a file smaller: an engine of this kind writes down that a record is
 //! gone, and drops both when it merges tables. It merges by what is written, so what was given up
-//! would stay until as much again was written. [`Sweeper::reclaim`] has the tables merged at once. It
+//! would stay until as much again was written. [`CompactionGc::reclaim`] has the tables merged at once. It
 //! costs reading and writing all the history that is left, so it is done when a good part of the
 //! tables is known to be garbage: then the work is a fixed multiple of what it frees. How much
 //! garbage there is stands beside the place of the removal and survives restarts.
@@ -37,10 +37,10 @@ const RELEASES: usize = 3;
 /// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
 pub(super) const GARBAGE: &[u8] = b"garbage";
 /// The keyspaces that compaction removes from.
-const SWEPT: [Space; 2] = [Space::History, Space::Events];
+const GC_SPACES: [Space; 2] = [Space::History, Space::Events];
 
 /// Removes what is compacted. One at most may be at work on a store.
-pub struct Sweeper {
+pub struct CompactionGc {
     current: Current,
 }
 
@@ -49,9 +49,9 @@ struct Work {
     front: Arc<Front<Tables>>,
 }
 
-/// What one [`Sweeper::step`] has done.
+/// What one [`CompactionGc::step`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct GcStep {
     /// What was looked at and removed.
     pub step: CompactionStep,
     /// Everything is removed that the compaction at this revision gave up.
@@ -60,20 +60,20 @@ pub struct Swept {
 
 impl StateStore {
     /// The one that removes compacted history. At most one may be at work at a time.
-    pub fn sweeper(&self) -> Sweeper {
-        Sweeper {
+    pub fn compaction_gc(&self) -> CompactionGc {
+        CompactionGc {
             current: self.current.clone(),
         }
     }
 }
 
-impl Sweeper {
+impl CompactionGc {
     /// Removes some of what is compacted, and says whether there is more. A crash takes back whole
     /// steps, never a part of one.
     ///
     /// # Errors
     /// Any is fatal.
-    pub fn step(&mut self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
+    pub fn step(&mut self, budget: &CompactionBudget) -> Result<GcStep, StoreError> {
         self.run(|work| work.step(budget))
     }
 
@@ -86,7 +86,7 @@ impl Sweeper {
         Ok(compacted?.through)
     }
 
-    /// Whether so much was removed that [`Sweeper::reclaim`] is worth its work.
+    /// Whether so much was removed that [`CompactionGc::reclaim`] is worth its work.
     ///
     /// # Errors
     /// Any is fatal.
@@ -94,7 +94,9 @@ impl Sweeper {
         self.run(|work| {
             let garbage = work.garbage()?;
             let spaces = &work.front.database().spaces;
-            let tables = SWEPT.iter().map(|space| spaces[space.slot()].disk_space());
+            let tables = GC_SPACES
+                .iter()
+                .map(|space| spaces[space.slot()].disk_space());
             let tables: u64 = tables.sum();
             Ok(garbage >= RECLAIM_BYTES_MIN && garbage >= tables / RECLAIM_PART)
         })
@@ -125,7 +127,7 @@ impl Sweeper {
 }
 
 impl Work {
-    fn step(&self, budget: &CompactionBudget) -> Result<Swept, StoreError> {
+    fn step(&self, budget: &CompactionBudget) -> Result<GcStep, StoreError> {
         let mut overlay = Overlay::new(self.front.settled()?);
         let step = kv::compact_step(&mut overlay, budget)?;
         let through = kv::compacted(&overlay)?.through;
@@ -138,7 +140,7 @@ impl Work {
         self.front
             .database()
             .commit("removing compacted history", changes)?;
-        Ok(Swept { step, through })
+        Ok(GcStep { step, through })
     }
 
     fn garbage(&self) -> Result<u64, StoreError> {
@@ -152,7 +154,7 @@ impl Work {
         // that drops deleted keys: they are what was deleted to make room.
         let is_full = self.front.settled()?.space_alarm().is_some();
         let full = is_full.then_some(Space::Current);
-        let merged = || SWEPT.into_iter().chain(full);
+        let merged = || GC_SPACES.into_iter().chain(full);
         for space in merged() {
             let keyspace = self.front.database().space(space);
             keyspace.rotate_memtable().map_err(merging)?;

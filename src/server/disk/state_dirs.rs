@@ -8,7 +8,7 @@
 //!
 //! A state that is complete has a file `received` in it, which names the entry that it ends with.
 //! Whether it counts depends on the log: only if the log begins after that very entry has consensus
-//! accepted it, and anything else is removed ([`Places::accepted`]).
+//! accepted it, and anything else is removed ([`StateDirs::accepted`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -22,11 +22,11 @@ const PREFIX: &str = "state-";
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct StateDirs {
     root: PathBuf,
 }
 
-impl Places {
+impl StateDirs {
     /// Those in a data directory.
     pub fn new(root: &Path) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Places {
         }
     }
 
-    /// Where the state in use lies once [`Places::settle`] has run.
+    /// Where the state in use lies once [`StateDirs::settle`] has run.
     pub fn state(&self) -> PathBuf {
         self.root.join(STATE)
     }
@@ -170,28 +170,28 @@ mod tests {
         fs::write(path.join("content"), content).unwrap();
     }
 
-    fn content(places: &Places) -> String {
-        fs::read_to_string(places.state().join("content")).unwrap()
+    fn content(state_dirs: &StateDirs) -> String {
+        fs::read_to_string(state_dirs.state().join("content")).unwrap()
     }
 
     #[test]
     fn a_state_that_is_complete_counts_if_the_log_begins_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::new(folder.path());
-        make(&places.state(), "old");
-        let half = places.next().unwrap();
+        let state_dirs = StateDirs::new(folder.path());
+        make(&state_dirs.state(), "old");
+        let half = state_dirs.next().unwrap();
         make(&half, "half");
-        let whole = places.next().unwrap();
+        let whole = state_dirs.next().unwrap();
         assert_ne!(half, whole);
         make(&whole, "whole");
-        places.complete(&whole, id(9)).unwrap();
-        assert_eq!(places.accepted(id(8)).unwrap(), None);
-        assert_eq!(places.accepted(id(9)).unwrap(), Some(whole));
-        places.settle().unwrap();
-        assert_eq!(content(&places), "old", "nobody has adopted it");
-        places.clear().unwrap();
-        assert_eq!(places.accepted(id(9)).unwrap(), None);
-        assert_eq!(content(&places), "old");
+        state_dirs.complete(&whole, id(9)).unwrap();
+        assert_eq!(state_dirs.accepted(id(8)).unwrap(), None);
+        assert_eq!(state_dirs.accepted(id(9)).unwrap(), Some(whole));
+        state_dirs.settle().unwrap();
+        assert_eq!(content(&state_dirs), "old", "nobody has adopted it");
+        state_dirs.clear().unwrap();
+        assert_eq!(state_dirs.accepted(id(9)).unwrap(), None);
+        assert_eq!(content(&state_dirs), "old");
     }
 
     #[test]
@@ -200,44 +200,44 @@ mod tests {
         // the new one in its own place or in the old one's.
         for step in 0..4 {
             let folder = tempfile::tempdir().unwrap();
-            let places = Places::new(folder.path());
-            make(&places.state(), "old");
-            let new = places.next().unwrap();
+            let state_dirs = StateDirs::new(folder.path());
+            make(&state_dirs.state(), "old");
+            let new = state_dirs.next().unwrap();
             make(&new, "new");
-            places.complete(&new, id(9)).unwrap();
-            places.adopt(&new).unwrap();
+            state_dirs.complete(&new, id(9)).unwrap();
+            state_dirs.adopt(&new).unwrap();
             match step {
                 0 => {}
-                1 => fs::remove_file(places.state().join("content")).unwrap(),
-                2 => remove(&places.state()).unwrap(),
+                1 => fs::remove_file(state_dirs.state().join("content")).unwrap(),
+                2 => remove(&state_dirs.state()).unwrap(),
                 _ => {
-                    remove(&places.state()).unwrap();
-                    fs::rename(&new, places.state()).unwrap();
+                    remove(&state_dirs.state()).unwrap();
+                    fs::rename(&new, state_dirs.state()).unwrap();
                 }
             }
             for _ in 0..2 {
-                places.settle().unwrap();
-                assert_eq!(content(&places), "new", "step {step}");
+                state_dirs.settle().unwrap();
+                assert_eq!(content(&state_dirs), "new", "step {step}");
             }
-            places.clear().unwrap();
-            assert_eq!(content(&places), "new", "step {step}");
+            state_dirs.clear().unwrap();
+            assert_eq!(content(&state_dirs), "new", "step {step}");
         }
     }
 
     #[test]
     fn a_state_that_was_adopted_and_went_on_is_still_the_one_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::new(folder.path());
-        make(&places.state(), "old");
-        let first = places.next().unwrap();
+        let state_dirs = StateDirs::new(folder.path());
+        make(&state_dirs.state(), "old");
+        let first = state_dirs.next().unwrap();
         make(&first, "first");
-        places.adopt(&first).unwrap();
-        let second = places.next().unwrap();
+        state_dirs.adopt(&first).unwrap();
+        let second = state_dirs.next().unwrap();
         make(&second, "second");
-        places.adopt(&second).unwrap();
-        places.settle().unwrap();
-        assert_eq!(content(&places), "second");
-        places.clear().unwrap();
+        state_dirs.adopt(&second).unwrap();
+        state_dirs.settle().unwrap();
+        assert_eq!(content(&state_dirs), "second");
+        state_dirs.clear().unwrap();
         assert!(!first.exists());
     }
 }

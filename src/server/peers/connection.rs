@@ -146,7 +146,7 @@ enum Failure {
     NoMember,
     /// It asked who it is, and was told.
     #[error("it only asked for its standing")]
-    Asked,
+    StandingQuery,
 }
 
 impl Failure {
@@ -156,7 +156,7 @@ impl Failure {
             // Counted below; over already.
             Self::Connect(_) | Self::Stream(StreamError::Malformed(_)) => return,
             // No failure of anybody.
-            Self::Asked | Self::NoMember => return connection.close(CloseCode::Done),
+            Self::StandingQuery | Self::NoMember => return connection.close(CloseCode::Done),
             Self::Stream(_) | Self::Lost(_) => (HandshakeFailure::Other, CloseCode::Hello),
             Self::Silent => (HandshakeFailure::Timeout, CloseCode::Hello),
             Self::Crowded | Self::OwnHello(_) => (HandshakeFailure::Hello, CloseCode::Hello),
@@ -276,7 +276,7 @@ async fn answer(connection: &Connection, hub: &Hub) -> Result<Option<Arc<Route>>
         Greeting::Hello(theirs) => theirs,
         Greeting::Standing(_) => {
             tell_standing(connection, &mut stream, hub).await?;
-            return Err(Failure::Asked);
+            return Err(Failure::StandingQuery);
         }
     };
     match hub.called(connection, &theirs) {
