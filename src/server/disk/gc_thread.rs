@@ -2,7 +2,7 @@
 //!
 //! It goes in bounded steps with a rest between them, so that whoever writes waits for one step's
 //! batch at most, and the disk is never its own for long. It works beside the state thread
-//! (`disk/store/sweep.rs` says why that is safe) and remembers in the store how far it is, so a
+//! (`disk/store/compaction_gc.rs` says why that is safe) and remembers in the store how far it is, so a
 //! restart goes on where it stopped.
 
 use std::sync::Arc;
