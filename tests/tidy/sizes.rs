@@ -26,7 +26,7 @@ const LARGER: &[(&str, &str)] = &[
     ("server/run/offline/force.rs", "force_new_cluster"),
     ("server/session/mod.rs", "Sessions"),
     ("server/session/scan.rs", "run"),
-    ("server/session/stream.rs", "take_in_other"),
+    ("server/session/stream.rs", "dispatch"),
     ("server/watch/thread.rs", "turn"),
 ];
 

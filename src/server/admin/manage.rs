@@ -42,12 +42,12 @@ pub(crate) const PATHS: &[&str] = &[
 ];
 
 /// The node, once it has started.
-pub(crate) type Place = Arc<OnceLock<Arc<AdminService>>>;
+pub(crate) type ServiceSlot = Arc<OnceLock<Arc<AdminService>>>;
 
-type Node = State<Place>;
+type Node = State<ServiceSlot>;
 
 /// What answers below `/admin/v1`.
-pub(crate) fn router(place: Place) -> Router {
+pub(crate) fn router(slot: ServiceSlot) -> Router {
     Router::new()
         .route("/admin/v1/status", get(status))
         .route("/admin/v1/members", get(members))
@@ -65,7 +65,7 @@ pub(crate) fn router(place: Place) -> Router {
         .route("/admin/v1/transfer-leadership", post(transfer_leadership))
         .route("/admin/v1/drain", post(drain))
         .route_layer(middleware::from_fn(keep_browsers_out))
-        .with_state(place)
+        .with_state(slot)
 }
 
 async fn keep_browsers_out(request: Request, next: Next) -> Response {
@@ -101,9 +101,9 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// A refusal, as it is answered.
-struct Refused(StatusCode, Value);
+struct Refusal(StatusCode, Value);
 
-impl Refused {
+impl Refusal {
     fn usage(detail: impl Into<String>) -> Self {
         let code = ErrorKind::InvalidArgument.code();
         Self::with(StatusCode::BAD_REQUEST, code, &detail.into())
@@ -117,7 +117,7 @@ impl Refused {
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let status = match error.kind() {
             ErrorKind::InvalidArgument | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
@@ -147,18 +147,18 @@ impl From<Error> for Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.0, axum::Json(self.1)).into_response()
     }
 }
 
-type Answered = Result<axum::Json<Value>, Refused>;
+type JsonResult = Result<axum::Json<Value>, Refusal>;
 
 /// The node; an answer of its own while it starts.
-fn node(place: &Place) -> Result<&Arc<AdminService>, Refused> {
-    place.get().ok_or_else(|| {
-        Refused::with(
+fn node(slot: &ServiceSlot) -> Result<&Arc<AdminService>, Refusal> {
+    slot.get().ok_or_else(|| {
+        Refusal::with(
             StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Unavailable.code(),
             "this node is starting: /startupz shows its progress",
@@ -166,34 +166,34 @@ fn node(place: &Place) -> Result<&Arc<AdminService>, Refused> {
     })
 }
 
-async fn status(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.status().await))
+async fn status(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.status().await))
 }
 
-async fn members(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.members().await))
+async fn members(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.members().await))
 }
 
-async fn config(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.config()))
+async fn config(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.config()))
 }
 
-async fn leader_lease(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.leader_lease()))
+async fn leader_lease(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.leader_lease()))
 }
 
-async fn lease_report(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.lease_report()))
+async fn lease_report(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.lease_report()))
 }
 
-async fn reset_stats(State(place): Node) -> Answered {
-    node(&place)?.reset_stats();
+async fn reset_stats(State(slot): Node) -> JsonResult {
+    node(&slot)?.reset_stats();
     Ok(axum::Json(json!({"reset": true})))
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LeasesAsked {
+struct LeaseListParameters {
     #[serde(default)]
     owner: String,
     #[serde(default)]
@@ -205,57 +205,60 @@ struct LeasesAsked {
     cursor: Option<String>,
 }
 
-async fn leases(State(place): Node, asked: Result<Query<LeasesAsked>, QueryRejection>) -> Answered {
-    let Query(asked) = asked.map_err(|error| {
-        Refused::usage(format!(
+async fn leases(
+    State(slot): Node,
+    parameters: Result<Query<LeaseListParameters>, QueryRejection>,
+) -> JsonResult {
+    let Query(parameters) = parameters.map_err(|error| {
+        Refusal::usage(format!(
             "the supported parameters are owner, prefix, limit and cursor: {}",
             error.body_text()
         ))
     })?;
     let filter = LeaseFilter {
-        owner: asked.owner,
-        name_prefix: asked.prefix,
-        limit: asked.limit.unwrap_or(0),
-        after: match &asked.cursor {
+        owner: parameters.owner,
+        name_prefix: parameters.prefix,
+        limit: parameters.limit.unwrap_or(0),
+        after: match &parameters.cursor {
             Some(cursor) => lease_id(cursor)?,
             None => 0,
         },
     };
-    Ok(axum::Json(node(&place)?.leases(filter).await?))
+    Ok(axum::Json(node(&slot)?.leases(filter).await?))
 }
 
-async fn lease(State(place): Node, Path(id): Path<String>) -> Answered {
+async fn lease(State(slot): Node, Path(id): Path<String>) -> JsonResult {
     let id = lease_id(&id)?;
-    Ok(axum::Json(node(&place)?.lease(id).await?))
+    Ok(axum::Json(node(&slot)?.lease(id).await?))
 }
 
-async fn revoke(State(place): Node, Path(id): Path<String>) -> Answered {
+async fn revoke(State(slot): Node, Path(id): Path<String>) -> JsonResult {
     let id = lease_id(&id)?;
-    Ok(axum::Json(node(&place)?.revoke(id).await?))
+    Ok(axum::Json(node(&slot)?.revoke(id).await?))
 }
 
 /// A lease's id, in hexadecimal as everywhere that people see one.
-fn lease_id(text: &str) -> Result<i64, Refused> {
+fn lease_id(text: &str) -> Result<i64, Refusal> {
     let id = u64::from_str_radix(text, 16).ok();
     id.and_then(|id| i64::try_from(id).ok())
         .filter(|_| !text.starts_with('+'))
         .ok_or_else(|| {
-            Refused::usage(format!(
+            Refusal::usage(format!(
                 "{text:?} is not a lease id: write it in hexadecimal, as in lease lists"
             ))
         })
 }
 
-async fn watches(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.watches().await))
+async fn watches(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.watches().await))
 }
 
-async fn connections(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.connections()))
+async fn connections(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.connections()))
 }
 
-async fn log_level(State(place): Node) -> Answered {
-    let log = node(&place)?.log().ok_or_else(no_log)?;
+async fn log_level(State(slot): Node) -> JsonResult {
+    let log = node(&slot)?.log().ok_or_else(no_log)?;
     Ok(axum::Json(json!({"filter": log.filter()})))
 }
 
@@ -265,21 +268,21 @@ struct Filter {
     filter: String,
 }
 
-async fn set_log_level(State(place): Node, body: Bytes) -> Answered {
-    let log = node(&place)?.log().ok_or_else(no_log)?;
+async fn set_log_level(State(slot): Node, body: Bytes) -> JsonResult {
+    let log = node(&slot)?.log().ok_or_else(no_log)?;
     let Filter { filter } = serde_json::from_slice(&body).map_err(|error| {
-        Refused::usage(format!(
+        Refusal::usage(format!(
             "send {{\"filter\": \"info,leasehold::raft=debug\"}}: {error}"
         ))
     })?;
     let before = log.filter();
-    log.set(&filter).map_err(Refused::usage)?;
+    log.set(&filter).map_err(Refusal::usage)?;
     tracing::info!(%before, %filter, "log filter changed over the admin port");
     Ok(axum::Json(json!({"filter": filter, "before": before})))
 }
 
-fn no_log() -> Refused {
-    Refused::with(
+fn no_log() -> Refusal {
+    Refusal::with(
         StatusCode::NOT_FOUND,
         ErrorKind::Unsupported.code(),
         "this node does not own the log filter of its process",
@@ -289,18 +292,18 @@ fn no_log() -> Refused {
 /// The bytes of a backup, as `leasehold snapshot save` writes them. They end early, and so that HTTP
 /// shows it, when the node cannot go on with them.
 async fn snapshot(
-    State(place): Node,
+    State(slot): Node,
     Extension(progress): Extension<Progress>,
-) -> Result<Response, Refused> {
-    let download = node(&place)?.snapshot(progress).await?;
+) -> Result<Response, Refusal> {
+    let download = node(&slot)?.snapshot(progress).await?;
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     Ok((kind, Body::new(download)).into_response())
 }
 
-async fn reload_tls(State(place): Node) -> Answered {
-    match node(&place)?.reload_certificates().await {
+async fn reload_tls(State(slot): Node) -> JsonResult {
+    match node(&slot)?.reload_certificates().await {
         Ok(document) => Ok(axum::Json(document)),
-        Err(problems) => Err(Refused(
+        Err(problems) => Err(Refusal(
             StatusCode::CONFLICT,
             json!({"error": {
                 "code": ErrorKind::InvalidArgument.code(),
@@ -313,27 +316,27 @@ async fn reload_tls(State(place): Node) -> Answered {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TransferAsked {
+struct TransferParameters {
     /// A member's name or id; nothing for whoever is most up to date.
     #[serde(default)]
     to: Option<String>,
 }
 
 async fn transfer_leadership(
-    State(place): Node,
-    asked: Result<Query<TransferAsked>, QueryRejection>,
-) -> Answered {
-    let Query(asked) = asked.map_err(|error| {
-        Refused::usage(format!(
+    State(slot): Node,
+    parameters: Result<Query<TransferParameters>, QueryRejection>,
+) -> JsonResult {
+    let Query(parameters) = parameters.map_err(|error| {
+        Refusal::usage(format!(
             "the only supported parameter is `to`: {}",
             error.body_text()
         ))
     })?;
-    let node = node(&place)?;
-    let target = match &asked.to {
+    let node = node(&slot)?;
+    let target = match &parameters.to {
         None => None,
         Some(to) => Some(node.find_member(to).ok_or_else(|| {
-            Refused::usage(format!(
+            Refusal::usage(format!(
                 "{to:?} is not a member: /admin/v1/members lists them"
             ))
         })?),
@@ -341,8 +344,8 @@ async fn transfer_leadership(
     Ok(axum::Json(node.transfer_leadership(target).await?))
 }
 
-async fn drain(State(place): Node) -> Answered {
-    Ok(axum::Json(node(&place)?.drain().await))
+async fn drain(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.drain().await))
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl AdminService {
             "storage_bytes": storage_bytes,
             "quota_bytes": quota.bytes,
             "no_space": quota.no_space,
-            "requests_in_flight": sessions.handed_on(),
+            "requests_in_flight": sessions.in_flight(),
             "reads": {
                 "lease": reads.lease,
                 "read_index": reads.read_index,
@@ -219,7 +219,7 @@ impl AdminService {
             counters.rejections(),
         ];
         *self.baseline() = now;
-        self.sessions.vitals.reset();
+        self.sessions.lease_stats.reset();
     }
 
     fn since_reset(&self, lease: &LeaderLeaseStatus) -> LeaderLeaseStatus {
@@ -389,8 +389,8 @@ impl AdminService {
 
     /// Takes the node out of service, for good until it is started anew.
     pub(crate) async fn drain(&self) -> Value {
-        let drained = self.drain.run().await;
-        let (led, handed_over, problem) = match drained.handed_over {
+        let report = self.drain.run().await;
+        let (led, handed_over, problem) = match report.handed_over {
             None => (false, None, None),
             Some(Ok(leader)) => (true, leader, None),
             Some(Err(problem)) => (true, None, Some(problem)),
@@ -401,7 +401,7 @@ impl AdminService {
             "led": led,
             "leader": known.map(|member| member.name),
             "not_handed_over": problem,
-            "unfinished_requests": drained.unfinished,
+            "unfinished_requests": report.unfinished,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::server::peers::members::{MemberNames, OwnStanding, REMOVED};
 use crate::server::peers::{Peers, Roster};
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
-use crate::server::status::lease_stats::Vitals;
+use crate::server::status::lease_stats::LeaseStats;
 use crate::server::threads::fatal::Exit;
 use crate::server::watch::Watches;
 use crate::time::Instant;
@@ -59,7 +59,7 @@ pub(crate) enum Event<'a> {
 pub(crate) struct Reporter {
     pub(crate) name: String,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) lease_stats: Arc<LeaseStats>,
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) status: Arc<ArcSwap<Status>>,
@@ -148,7 +148,7 @@ impl Observer for Reporter {
             Event::TimerDelayed(by) => {
                 let histogram = &self.metrics.raft.timer_delay_seconds;
                 histogram.record(by.as_secs_f64());
-                self.vitals.timer_delay.record(by);
+                self.lease_stats.timer_delay.record(by);
             }
             Event::HeartbeatAnswered(peer, after) => {
                 if let Some(metrics) = self.membership.metrics.get(&peer) {
@@ -250,14 +250,14 @@ impl Reporter {
         let Some((interval, round_trip)) = self.renewals.renewed(now, until) else {
             return;
         };
-        let (metrics, vitals) = (&self.metrics.leader_lease, &self.vitals);
+        let (metrics, lease_stats) = (&self.metrics.leader_lease, &self.lease_stats);
         if let Some(interval) = interval {
             let histogram = &metrics.renew_interval_seconds;
             histogram.record(interval.as_secs_f64());
-            vitals.renew_interval.record(interval);
+            lease_stats.renew_interval.record(interval);
         }
         metrics.round_trip_seconds.record(round_trip.as_secs_f64());
-        vitals.round_trip.record(round_trip);
+        lease_stats.round_trip.record(round_trip);
     }
 
     fn proposals_changed(&self, new: &NodeView) {

@@ -25,7 +25,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
 /// What came of draining a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
+pub(crate) struct DrainReport {
     /// It led, and this is who leads now; or why nobody took over from it.
     pub(crate) handed_over: Option<Result<Option<NodeId>, String>>,
     /// Requests that were not finished in time. Their clients have been told nothing yet.
@@ -35,7 +35,7 @@ pub(crate) struct Drained {
 /// Drains a node, once.
 pub(crate) struct Drain {
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) done: tokio::sync::Mutex<Option<Drained>>,
+    pub(crate) done: tokio::sync::Mutex<Option<DrainReport>>,
 }
 
 impl Drain {
@@ -43,39 +43,39 @@ impl Drain {
     ///
     /// # Cancel safety
     /// Cancelled, the node may be anywhere on the way; the next call goes the rest.
-    pub(crate) async fn run(&self) -> Drained {
+    pub(crate) async fn run(&self) -> DrainReport {
         let mut done = self.done.lock().await;
-        if let Some(drained) = &*done {
-            return drained.clone();
+        if let Some(report) = &*done {
+            return report.clone();
         }
         let sessions = &self.sessions;
         let handed_over = self.hand_over().await;
         sessions.stopping.store(true, Ordering::Relaxed);
         // Whoever watches goes on at another node.
         sessions.watches.refuse(Some(stopping()));
-        let drained = Drained {
+        let report = DrainReport {
             handed_over,
             unfinished: self.finish().await,
         };
         sessions.mailbox.send(Mail::Input(Input::Retire));
         tracing::info!(
             node = %sessions.name,
-            unfinished = drained.unfinished,
+            unfinished = report.unfinished,
             "drained: this node still replicates and votes, but serves no requests until it is \
              restarted"
         );
-        *done = Some(drained.clone());
-        drained
+        *done = Some(report.clone());
+        report
     }
 
     /// Waits for the requests that were taken in, and says how many are left of them.
     async fn finish(&self) -> usize {
         let sessions = &self.sessions;
         let until = sessions.clock.now() + DRAIN_PATIENCE;
-        while sessions.handed_on() > 0 && !sessions.clock.now().possibly_after(until) {
+        while sessions.in_flight() > 0 && !sessions.clock.now().possibly_after(until) {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
-        sessions.handed_on()
+        sessions.in_flight()
     }
 
     /// Moves leadership to another voter, if this node leads and another one is fit to.

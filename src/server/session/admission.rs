@@ -69,27 +69,27 @@ pub(crate) struct Backlog {
 #[derive(Debug, Default)]
 struct Window {
     began: Option<Instant>,
-    fastest: Option<Served>,
+    fastest: Option<ServedWrite>,
     /// Somebody was refused at the mark.
     was_full: bool,
 }
 
 /// A write that was served: how long it took, and how many waited with it.
 #[derive(Clone, Copy, Debug)]
-struct Served {
+struct ServedWrite {
     took: Duration,
     waiting: usize,
 }
 
 /// There is no room for a request of that class; ask again after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct BacklogFull {
     pub(crate) retry_after: Duration,
 }
 
 /// A place in the backlog, left when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BacklogPermit {
     backlog: Arc<Backlog>,
     class: Class,
     /// How many waited when it was taken.
@@ -109,7 +109,7 @@ impl Backlog {
     }
 
     /// A place for a request of `class`, if it may have one.
-    pub(crate) fn enter(self: &Arc<Self>, class: Class) -> Result<Place, Full> {
+    pub(crate) fn enter(self: &Arc<Self>, class: Class) -> Result<BacklogPermit, BacklogFull> {
         let mark = self.mark(class);
         let enter = |waiting: usize| (waiting < mark).then_some(waiting + 1);
         let entered = self
@@ -120,12 +120,12 @@ impl Backlog {
                 self.window().was_full = true;
             }
             let last = Duration::from_nanos(self.sojourn.load(Ordering::Relaxed));
-            return Err(Full {
+            return Err(BacklogFull {
                 retry_after: last.clamp(RETRY_MIN, RETRY_MAX),
             });
         };
         self.by_class[class as usize].fetch_add(1, Ordering::Relaxed);
-        Ok(Place {
+        Ok(BacklogPermit {
             backlog: Arc::clone(self),
             class,
             waiting: before + 1,
@@ -158,7 +158,7 @@ impl Backlog {
         self.window.lock()
     }
 
-    fn served(&self, now: Instant, served: Served) {
+    fn served(&self, now: Instant, served: ServedWrite) {
         let mut window = self.window();
         let began = *window.began.get_or_insert(now);
         let is_fastest = window.fastest.is_none_or(|other| served.took < other.took);
@@ -188,17 +188,17 @@ impl Backlog {
     }
 }
 
-impl Place {
+impl BacklogPermit {
     /// The request was answered at `now`, so long after it came.
     pub(crate) fn served(self, now: Instant, took: Duration) {
         if self.class == Class::Write {
             let waiting = self.waiting;
-            self.backlog.served(now, Served { took, waiting });
+            self.backlog.served(now, ServedWrite { took, waiting });
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for BacklogPermit {
     fn drop(&mut self) {
         self.backlog.waiting.fetch_sub(1, Ordering::Relaxed);
         self.backlog.by_class[self.class as usize].fetch_sub(1, Ordering::Relaxed);
@@ -211,7 +211,7 @@ fn room_max(waiting_max: usize) -> usize {
 }
 
 /// Where the mark of the writes is after a window whose fastest write was `fastest`.
-fn next_room(room: usize, room_max: usize, fastest: Served, was_full: bool) -> usize {
+fn next_room(room: usize, room_max: usize, fastest: ServedWrite, was_full: bool) -> usize {
     let least = ROOM_MIN.min(room_max);
     if fastest.took > SOJOURN_MAX {
         // Those who waited with it were served in that time: so many are in the time that is good.
@@ -230,7 +230,7 @@ fn next_room(room: usize, room_max: usize, fastest: Served, was_full: bool) -> u
 mod tests {
     use super::*;
 
-    fn fill(backlog: &Arc<Backlog>, class: Class) -> Vec<Place> {
+    fn fill(backlog: &Arc<Backlog>, class: Class) -> Vec<BacklogPermit> {
         std::iter::from_fn(|| backlog.enter(class).ok()).collect()
     }
 
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_mark_falls_to_what_is_served_in_time_at_once_and_rises_step_by_step() {
-        let served = |millis: u64, waiting: usize| Served {
+        let served = |millis: u64, waiting: usize| ServedWrite {
             took: Duration::from_millis(millis),
             waiting,
         };

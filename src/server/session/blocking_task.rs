@@ -12,13 +12,13 @@ use crate::server::disk::store::StoreError;
 use crate::server::driver::Mail;
 use crate::server::metrics::{ExpiredIn, stopwatch};
 use crate::server::session::auth;
-use crate::server::session::auth::Who;
+use crate::server::session::auth::Principal;
 use crate::server::session::outbox::{Delivery, Outbox};
 
 /// A request that is on its way to the driver.
-pub(super) struct Errand {
+pub(super) struct BlockingTask {
     pub(super) shared: Arc<Sessions>,
-    pub(super) who: Arc<Who>,
+    pub(super) principal: Arc<Principal>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
@@ -27,7 +27,7 @@ pub(super) struct Errand {
     pub(super) arrived: Instant,
 }
 
-impl Errand {
+impl BlockingTask {
     /// Does it, and hands the request on or says why not.
     pub(super) fn spawn(self, mut call: Call) {
         tokio::spawn(async move {
@@ -48,10 +48,10 @@ impl Errand {
                     .outbox
                     .deliver(self.frame, Delivery::Reply(Err(refusal)));
             }
-            let (shared, who) = (self.shared.clone(), self.who.clone());
+            let (shared, principal) = (self.shared.clone(), self.principal.clone());
             let done = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                let done = prepare(&shared, &who, &mut call);
+                let done = prepare(&shared, &principal, &mut call);
                 done.map(|done| done.map(|()| call))
             });
             let refusal = match done.await {
@@ -74,10 +74,16 @@ impl Errand {
     }
 }
 
-fn prepare(shared: &Sessions, who: &Who, call: &mut Call) -> Result<Result<(), Error>, StoreError> {
+fn prepare(
+    shared: &Sessions,
+    principal: &Principal,
+    call: &mut Call,
+) -> Result<Result<(), Error>, StoreError> {
     if let Request::Auth(auth) = &mut call.request {
         return Ok(auth::prepare(auth));
     }
     let snapshot = shared.store.snapshot()?;
-    shared.access.admit(who, &snapshot, || call.request.clone())
+    shared
+        .access
+        .admit(principal, &snapshot, || call.request.clone())
 }

@@ -78,7 +78,7 @@ impl ByteBudget {
     }
 
     /// Takes `bytes`, if so many are left.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<ReservedBytes> {
         let take = |taken: usize| {
             let then = taken.checked_add(bytes)?;
             (then <= self.bytes_max).then_some(then)
@@ -86,7 +86,7 @@ impl ByteBudget {
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
             .is_ok()
-            .then(|| Share {
+            .then(|| ReservedBytes {
                 budget: Arc::clone(self),
                 bytes,
             })
@@ -100,12 +100,12 @@ impl ByteBudget {
 
 /// Bytes that were taken, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct ReservedBytes {
     budget: Arc<ByteBudget>,
     bytes: usize,
 }
 
-impl Drop for Share {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -113,16 +113,16 @@ impl Drop for Share {
 
 /// The right of a connection to have a scan under way, given up when dropped.
 #[derive(Debug)]
-pub(crate) struct ScanPlace {
-    _place: OwnedSemaphorePermit,
+pub(crate) struct ScanPermit {
+    _permit: OwnedSemaphorePermit,
 }
 
-impl ScanPlace {
+impl ScanPermit {
     /// Waits for a place among those of a connection.
     pub(crate) async fn take(of_connection: Arc<Semaphore>) -> Self {
-        let place = of_connection.acquire_owned().await;
+        let permit = of_connection.acquire_owned().await;
         Self {
-            _place: place.expect("the semaphore is never closed"),
+            _permit: permit.expect("the semaphore is never closed"),
         }
     }
 }

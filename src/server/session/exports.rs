@@ -27,23 +27,23 @@ const RETRY_AFTER_MS: u32 = 5_000;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Exports {
-    held: Mutex<Held>,
+    held: Mutex<OpenExports>,
 }
 
 #[derive(Default)]
-struct Held {
+struct OpenExports {
     last: u64,
-    by_id: BTreeMap<u64, Arc<Fetched>>,
+    by_id: BTreeMap<u64, Arc<OpenExport>>,
 }
 
 /// One snapshot.
-struct Fetched {
-    export: Mutex<At>,
+struct OpenExport {
+    export: Mutex<ExportCursor>,
     used: Mutex<Instant>,
 }
 
 /// An export, and the number of the chunk that it gives next.
-struct At {
+struct ExportCursor {
     export: Export,
     next: u64,
 }
@@ -101,8 +101,8 @@ impl Exports {
         held.last += 1;
         // Never that of an earlier process: a client that goes on must find the same snapshot or none.
         let id = RandomState::new().hash_one(held.last);
-        let fetched = Fetched {
-            export: Mutex::new(At { export, next: 0 }),
+        let fetched = OpenExport {
+            export: Mutex::new(ExportCursor { export, next: 0 }),
             used: Mutex::new(stopwatch()),
         };
         held.by_id.insert(id, Arc::new(fetched));
@@ -139,7 +139,7 @@ impl Exports {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, OpenExports> {
         // Each change of it is one step.
         self.held.lock()
     }

@@ -47,7 +47,7 @@ impl Sessions {
         };
         let question = LeaseQuestion::of(&call);
         match (self.hand_in(call, patience).await?, question) {
-            (Delivery::Reply(result), _) => result.map_err(|error| self.complete(error)),
+            (Delivery::Reply(result), _) => result.map_err(|error| self.with_leader_address(error)),
             (Delivery::Leases(permit, asked), Some(question)) => {
                 if !self.readable.load(std::sync::atomic::Ordering::Acquire) {
                     return Err(not_readable());
@@ -93,7 +93,7 @@ impl Sessions {
             request: Request::Range(range),
         };
         match self.hand_in(call, patience).await? {
-            Delivery::Reply(Err(error)) => Err(self.complete(error)),
+            Delivery::Reply(Err(error)) => Err(self.with_leader_address(error)),
             _ => Ok(()),
         }
     }

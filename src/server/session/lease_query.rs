@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::stream::{Session, Way, What};
+use super::stream::{PendingKind, RequestTiming, Session};
 use super::{Sessions, not_readable};
 use crate::api::{
     Class, Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, RequestKind,
@@ -14,8 +14,8 @@ use crate::node::{AskedLeases, Captured, Demand, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
 use crate::server::metrics::stopwatch;
-use crate::server::session::auth::Who;
-use crate::server::session::budget::ScanPlace;
+use crate::server::session::auth::Principal;
+use crate::server::session::budget::ScanPermit;
 use crate::server::session::outbox::{Delivery, Stages};
 use crate::server::session::point_read::behind;
 
@@ -48,7 +48,7 @@ impl Session {
     /// the keys of one lease, may be many.
     pub(super) fn release_leases(
         &mut self,
-        way: Way,
+        timing: RequestTiming,
         frame: u64,
         permit: Option<ReadPermit>,
         asked: AskedLeases,
@@ -64,20 +64,29 @@ impl Session {
         }
         let bytes = self.shared.limits.reply_bytes_max;
         // It has waited already: it is not turned away half way.
-        if !self.remember(way, frame, Class::KeepAlive, What::Other(method), bytes) {
+        if !self.register(
+            timing,
+            frame,
+            Class::KeepAlive,
+            PendingKind::Other(method),
+            bytes,
+        ) {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
-        let who = self.who().clone();
-        let places = self.scan_places();
+        let principal = self.principal().clone();
+        let places = self.connection_scans();
         tokio::spawn(async move {
-            let place = ScanPlace::take(places).await;
+            let place = ScanPermit::take(places).await;
             let slot = shared.scans.clone().acquire_owned().await;
             let node = shared.clone();
             let read = tokio::task::spawn_blocking(move || {
                 let _slot = slot;
                 let looked = Some(stopwatch());
-                (looked, answer(&node, Some(&who), permit, &asked, &question))
+                (
+                    looked,
+                    answer(&node, Some(&principal), permit, &asked, &question),
+                )
             });
             let mut stages = Stages::default();
             let read = read.await.map(|(looked, result)| {
@@ -100,7 +109,7 @@ impl Session {
 /// To `who`, or to the node itself.
 pub(super) fn answer(
     shared: &Arc<Sessions>,
-    who: Option<&Who>,
+    principal: Option<&Principal>,
     permit: Option<ReadPermit>,
     asked: &AskedLeases,
     question: &LeaseQuestion,
@@ -116,8 +125,8 @@ pub(super) fn answer(
     let (header, path) = (shared.header_of(&answer), answer.read().path);
     let snapshot = answer.into_found();
     let request = || question.request.clone();
-    if let Some(who) = who
-        && let Err(refusal) = shared.access.admit(who, &snapshot, request)?
+    if let Some(principal) = principal
+        && let Err(refusal) = shared.access.admit(principal, &snapshot, request)?
     {
         return Ok(Err(refusal));
     }

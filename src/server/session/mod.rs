@@ -51,14 +51,14 @@ use crate::raft::{Published, Timing};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::quota::Room;
 use crate::server::session::admission::Backlog;
-use crate::server::session::auth::{Access, Audit, Who};
+use crate::server::session::auth::{Access, Audit, Principal};
 use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
 use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::Traces;
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
-use crate::server::status::lease_stats::Vitals;
+use crate::server::status::lease_stats::LeaseStats;
 use crate::server::watch;
 use crate::server::watch::{WatchSender, Watches};
 use crate::time::Clock;
@@ -122,11 +122,11 @@ pub(crate) struct Sessions {
     /// What the lease rests on.
     pub(crate) timing: Timing,
     /// How well the lease is kept alive.
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) lease_stats: Arc<LeaseStats>,
     pub(crate) lease_duration: Duration,
     pub(crate) lease_enabled: bool,
     /// Requests handed to the driver or to a scan and not answered yet, of all connections.
-    pub(crate) handed_on: AtomicUsize,
+    pub(crate) in_flight: AtomicUsize,
     /// How far compacted history is gone from this node.
     pub(crate) removed: Arc<GcProgress>,
     /// Whether the state may be served, by what other nodes have.
@@ -148,7 +148,7 @@ pub(crate) struct Sessions {
 }
 
 /// What the streams of one connection share.
-struct Shares {
+struct ConnectionState {
     /// Requests that are not answered yet.
     in_flight: InFlight,
     /// Bytes that the connection may make the node hold.
@@ -158,18 +158,18 @@ struct Shares {
     /// Sends what its watches are told.
     watch_sender: Arc<WatchSender>,
     /// Who is at the other end.
-    who: Arc<Who>,
+    principal: Arc<Principal>,
     /// Where that is, or was when it connected.
     address: SocketAddr,
 }
 
 /// Ends the watches of a connection with it, however its task ends.
-struct Leaving {
+struct WatchGuard {
     watch_sender: Arc<WatchSender>,
     watches: Arc<Watches>,
 }
 
-impl Drop for Leaving {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.watches.left(self.watch_sender.clone());
     }
@@ -202,18 +202,18 @@ impl Sessions {
             address = %connection.remote_address(),
             "client connected"
         );
-        let shares = Arc::new(Shares {
+        let connection_state = Arc::new(ConnectionState {
             in_flight: InFlight::new(self.in_flight_max),
             budget: ByteBudget::new(self.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             watch_sender: WatchSender::of(connection.connection()),
-            who: Who::new(
+            principal: Principal::new(
                 connection.identity().name(),
                 connection.remote_address().ip(),
             ),
             address: connection.remote_address(),
         });
-        let watch_sender = shares.watch_sender.clone();
+        let watch_sender = connection_state.watch_sender.clone();
         // Ends with this task, as the streams do.
         let mut sending = JoinSet::new();
         sending.spawn(watch::send(
@@ -222,20 +222,24 @@ impl Sessions {
             self.watches.clone(),
             self.metrics.clone(),
         ));
-        let _leaving = Leaving {
+        let _watches = WatchGuard {
             watch_sender,
             watches: self.watches.clone(),
         };
         let mut streams = JoinSet::new();
         while let Ok(stream) = connection.accept_stream().await {
-            streams.spawn(stream::serve(self.clone(), shares.clone(), stream));
+            streams.spawn(stream::serve(
+                self.clone(),
+                connection_state.clone(),
+                stream,
+            ));
             while streams.try_join_next().is_some() {}
         }
     }
 
     /// Requests taken in and not answered yet, those aside that were answered on the spot.
-    pub(crate) fn handed_on(&self) -> usize {
-        self.handed_on.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     fn header(&self, revision: i64) -> ResponseHeader {
@@ -261,7 +265,7 @@ impl Sessions {
     }
 
     /// A password was not looked at, because others were wrong.
-    fn count_locked_out(&self) {
+    fn count_rate_limited(&self) {
         self.metrics.auth.failures[AuthFailure::LockedOut].increment(1);
     }
 
@@ -278,7 +282,7 @@ impl Sessions {
     fn not_leader(&self) -> Error {
         let leader = self.published.leader();
         match leader.filter(|leader| *leader != self.member_id) {
-            Some(leader) => self.complete(Error::not_applied(
+            Some(leader) => self.with_leader_address(Error::not_applied(
                 ErrorKind::NotLeader {
                     leader: Some(leader),
                     address: None,
@@ -293,7 +297,7 @@ impl Sessions {
     }
 
     /// Fills in where clients reach the leader: the node knows only who it is.
-    fn complete(&self, error: Error) -> Error {
+    fn with_leader_address(&self, error: Error) -> Error {
         let ErrorKind::NotLeader {
             leader: Some(leader),
             address: None,

@@ -14,7 +14,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::budget::ScanPlace;
+use super::budget::ScanPermit;
 use crate::api::{Error, Response};
 use crate::node::AskedLeases;
 use crate::raft::ReadPermit;
@@ -33,7 +33,7 @@ pub(crate) enum Delivery {
     /// if it needed one.
     Leases(Option<ReadPermit>, AskedLeases),
     /// It was a scan. Its place is free once the client has been sent what it found.
-    Scanned(Result<Response, Error>, ScanPlace),
+    Scanned(Result<Response, Error>, ScanPermit),
 }
 
 /// When a request was how far, as far as those know who had it in their hands. With what its session
@@ -49,10 +49,10 @@ pub(crate) struct Stages {
 }
 
 /// Something that is said about the request of this number, and what is known of its way.
-pub(crate) type Answered = (u64, Delivery, Stages);
+pub(crate) type Completion = (u64, Delivery, Stages);
 
 /// What a request holds of the node while there is work for it, given back when dropped.
-pub(crate) type Held = Box<dyn fmt::Debug + Send>;
+pub(crate) type HeldResources = Box<dyn fmt::Debug + Send>;
 
 /// Answers on their way to one stream.
 #[derive(Debug, Default)]
@@ -62,10 +62,10 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct State {
-    gathered: Vec<Answered>,
+    gathered: Vec<Completion>,
     taker: Option<Waker>,
     /// Once the stream is over: what its requests hold that are not answered.
-    left: Option<BTreeMap<u64, Held>>,
+    left: Option<BTreeMap<u64, HeldResources>>,
 }
 
 impl Outbox {
@@ -93,7 +93,7 @@ impl Outbox {
 
     /// The stream is over, and nothing is taken any more. `held` is of the requests that nobody had
     /// heard of: each keeps what it holds until it is answered.
-    pub(crate) fn abandon(&self, mut held: BTreeMap<u64, Held>) {
+    pub(crate) fn abandon(&self, mut held: BTreeMap<u64, HeldResources>) {
         let mut state = self.lock();
         let gathered = std::mem::take(&mut state.gathered);
         // These were answered while nobody looked.
@@ -108,7 +108,7 @@ impl Outbox {
     /// Waits until there is something, then moves all of it to `into`.
     ///
     /// Cancel safe: what was not moved stays.
-    pub(crate) async fn take(&self, into: &mut Vec<Answered>) {
+    pub(crate) async fn take(&self, into: &mut Vec<Completion>) {
         poll_fn(|cx| match self.poll_take(cx, into) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -118,7 +118,7 @@ impl Outbox {
 
     /// Moves what is there to `into` and says whether there was anything; if not, the task is woken
     /// when there is. One task at a time.
-    pub(crate) fn poll_take(&self, cx: &Context<'_>, into: &mut Vec<Answered>) -> bool {
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, into: &mut Vec<Completion>) -> bool {
         let mut state = self.lock();
         if !state.gathered.is_empty() {
             into.append(&mut state.gathered);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_an_ended_stream_holds_is_given_back_answer_by_answer() {
         let held = std::sync::Arc::new(());
-        let hold = |frame: u64| -> (u64, Held) { (frame, Box::new(held.clone())) };
+        let hold = |frame: u64| -> (u64, HeldResources) { (frame, Box::new(held.clone())) };
         let outbox = std::sync::Arc::new(Outbox::default());
         outbox.deliver(1, Delivery::CaughtUp);
         outbox.abandon([1, 2, 3].map(hold).into());

@@ -87,7 +87,7 @@ impl Phases {
     }
 
     /// Its answer has come, by this way, and is at hand `now`.
-    pub(super) fn came_back(&mut self, stages: &Stages, now: Instant) {
+    pub(super) fn answered(&mut self, stages: &Stages, now: Instant) {
         let Stages {
             taken,
             committed,
@@ -147,7 +147,7 @@ mod tests {
             committed: Some(begin + 10 * MS),
             looked: None,
         };
-        phases.came_back(&stages, begin + 15 * MS);
+        phases.answered(&stages, begin + 15 * MS);
         assert_eq!(spent(&phases), [1, 9, 5, 0]);
         assert_eq!(phases.total(), 15 * MS);
     }
@@ -160,10 +160,10 @@ mod tests {
             taken: Some(begin + 2 * MS),
             ..Stages::default()
         };
-        phases.came_back(&stages, begin + 30 * MS);
+        phases.answered(&stages, begin + 30 * MS);
         assert_eq!(spent(&phases), [2, 28, 0, 0]);
         let mut refused = Phases::begin(begin);
-        refused.came_back(&Stages::default(), begin + 4 * MS);
+        refused.answered(&Stages::default(), begin + 4 * MS);
         assert_eq!(spent(&refused), [4, 0, 0, 0]);
     }
 
@@ -175,12 +175,12 @@ mod tests {
             taken: Some(begin + MS),
             ..Stages::default()
         };
-        phases.came_back(&permitted, begin + 5 * MS);
+        phases.answered(&permitted, begin + 5 * MS);
         let looked = Stages {
             looked: Some(begin + 8 * MS),
             ..Stages::default()
         };
-        phases.came_back(&looked, begin + 28 * MS);
+        phases.answered(&looked, begin + 28 * MS);
         assert_eq!(spent(&phases), [1 + 3, 4, 0, 20]);
         let pieces: Duration = Phase::ALL.map(|phase| phases.spent(phase)).iter().sum();
         assert_eq!(pieces, phases.total());
@@ -223,7 +223,7 @@ mod tests {
             committed: Some(begin + 9 * MS),
             looked: None,
         };
-        phases.came_back(&stages, begin + 6 * MS);
+        phases.answered(&stages, begin + 6 * MS);
         assert_eq!(spent(&phases), [0, 7, 0, 0]);
         assert_eq!(phases.total(), 7 * MS);
     }

@@ -25,18 +25,18 @@ use crate::wire::{Frame, WireError};
 use super::phases::Phases;
 use super::stream::{REPLIES_BYTES, Session, call_of};
 use super::{Sessions, lease_invalid, not_readable};
-use crate::server::session::slow_log::{Outcome, Told};
+use crate::server::session::slow_log::{Outcome, Summary};
 
 /// Reads of a batch, with the record that each found.
-type LookedRecords<'r> = Looked<&'r [Asked], Option<Record>>;
+type LookedRecords<'r> = Looked<&'r [IndexedRead], Option<Record>>;
 
 /// A read of a batch, and in which of the batch's frames it lies.
-pub(super) struct Asked {
+pub(super) struct IndexedRead {
     pub(super) frame: usize,
     pub(super) read: PointRead,
 }
 
-impl Read for Asked {
+impl Read for IndexedRead {
     fn consistency(&self) -> Consistency {
         self.read.consistency
     }
@@ -53,7 +53,7 @@ impl Session {
     pub(super) fn read_round(
         &mut self,
         frames: &[Frame],
-        reads: &[Asked],
+        reads: &[IndexedRead],
     ) -> Result<usize, WireError> {
         let shared = self.shared.clone();
         let measured = shared.sampler.take(reads.len() as u64).then(stopwatch);
@@ -73,8 +73,8 @@ impl Session {
             }
             Err(error) => {
                 let refusal = shared.fail(error);
-                for asked in reads {
-                    self.reply(asked.read.request_id, "range", Err(refusal.clone()));
+                for indexed in reads {
+                    self.reply(indexed.read.request_id, "range", Err(refusal.clone()));
                 }
                 (reads.len(), Ok(()))
             }
@@ -92,7 +92,7 @@ impl Session {
         &self,
         arrived: std::time::Instant,
         frames: &[Frame],
-        reads: &[Asked],
+        reads: &[IndexedRead],
         reply_bytes: usize,
     ) {
         let now = stopwatch();
@@ -102,12 +102,12 @@ impl Session {
         let metrics = &shared.metrics;
         metrics.reads.duration_seconds[ReadPath::Lease].record(took);
         metrics.requests.duration_seconds.of("range").record(took);
-        shared.account(now, &phases, Sampler::EVERY, || Told {
+        shared.account(now, &phases, Sampler::EVERY, || Summary {
             method: "range",
             outcome: Outcome::read(ReadPath::Lease, shared.store.revision()),
             request_bytes: reads
                 .iter()
-                .map(|asked| frames[asked.frame].body.len())
+                .map(|indexed| frames[indexed.frame].body.len())
                 .sum(),
             reply_bytes,
             beside: reads.len().saturating_sub(1),
@@ -116,13 +116,17 @@ impl Session {
 
     /// A lease says nothing about a state that has not been compared with its hash yet, and nobody
     /// may see that. Linearizable reads wait at the driver, where the state may get verified in time.
-    fn read_unverified(&mut self, frames: &[Frame], reads: &[Asked]) -> Result<usize, WireError> {
-        for asked in reads {
-            match asked.read.consistency {
+    fn read_unverified(
+        &mut self,
+        frames: &[Frame],
+        reads: &[IndexedRead],
+    ) -> Result<usize, WireError> {
+        for indexed in reads {
+            match indexed.read.consistency {
                 Consistency::Serializable => {
-                    self.reply(asked.read.request_id, "range", Err(not_readable()));
+                    self.reply(indexed.read.request_id, "range", Err(not_readable()));
                 }
-                _ => self.hand_on_read(&frames[asked.frame])?,
+                _ => self.enqueue_read(&frames[indexed.frame])?,
             }
         }
         Ok(reads.len())
@@ -132,11 +136,11 @@ impl Session {
     /// what was found.
     fn look_up<'r>(
         &self,
-        captured: Captured<&'r [Asked], Option<Record>>,
+        captured: Captured<&'r [IndexedRead], Option<Record>>,
         frames: &[Frame],
     ) -> Result<(LookedRecords<'r>, usize), StoreError> {
         let mut bytes = 0;
-        let looked = captured.look(|Asked { frame, read }| {
+        let looked = captured.look(|IndexedRead { frame, read }| {
             let point = self.shared.store.get(read.key(&frames[*frame]));
             point.map(|point| {
                 let record = point.record.as_ref();
@@ -153,24 +157,24 @@ impl Session {
     fn answer_round(
         &mut self,
         shared: &Sessions,
-        mut judged: Judged<&[Asked], Option<Record>>,
+        mut judged: Judged<&[IndexedRead], Option<Record>>,
         frames: &[Frame],
     ) -> Result<(), WireError> {
         // After the lookup: the rules are no older than what was found.
         let rules = shared.access.rules();
         let rules = rules.as_deref().map(|policy| self.rules_of(policy));
         let mut headers = Headers::default();
-        let mut served = Served::default();
-        while let Some((asked, result)) = judged.next(&shared.reader) {
-            let read = &asked.read;
+        let mut counts = ReadCounts::default();
+        while let Some((indexed, result)) = judged.next(&shared.reader) {
+            let read = &indexed.read;
             match result {
                 ReadResult::Answer(answer) => {
-                    let key = read.key(&frames[asked.frame]);
+                    let key = read.key(&frames[indexed.frame]);
                     // Rules that are older than what is asked for refuse nothing.
                     match rules.as_ref().and_then(|rules| may_read(rules, key).err()) {
                         Some(error) => self.deny_read(read.request_id, key, error),
                         None => {
-                            served.count(&answer);
+                            counts.count(&answer);
                             self.answer_point(read.into(), &answer, &mut headers);
                         }
                     }
@@ -184,15 +188,20 @@ impl Session {
                 ReadResult::Lapsed => shared.count_lapsed(),
                 ReadResult::Uncovered => shared.count_uncovered(read.consistency),
             }
-            self.hand_on_read(&frames[asked.frame])?;
+            self.enqueue_read(&frames[indexed.frame])?;
         }
         self.found = judged.finish().1;
-        served.report(shared);
+        counts.report(shared);
         Ok(())
     }
 
     /// Appends the reply to the read of a key.
-    fn answer_point(&mut self, wish: Wish, answer: &Answer<Option<Record>>, headers: &mut Headers) {
+    fn answer_point(
+        &mut self,
+        request: PointRequest,
+        answer: &Answer<Option<Record>>,
+        headers: &mut Headers,
+    ) {
         let is_same = headers
             .last
             .as_ref()
@@ -206,15 +215,15 @@ impl Session {
         }
         let header = headers.last.as_ref().expect("it was just made");
         let encoded = encode_point_reply(
-            wish.request_id,
+            request.request_id,
             &header.encoded,
             answer.found().as_ref(),
-            wish.wanted,
+            request.wanted,
             &self.shared.frame_limits,
             &mut self.replies,
         );
         if let Err(error) = encoded {
-            self.refuse_too_long(wish.request_id, false, error);
+            self.refuse_too_long(request.request_id, false, error);
         }
     }
 
@@ -222,7 +231,7 @@ impl Session {
     /// waited for its revision. How it ended is for the log.
     pub(super) fn read_released(
         &mut self,
-        wish: Wish,
+        request: PointRequest,
         consistency: Consistency,
         key: &[u8],
         permit: Option<ReadPermit>,
@@ -230,7 +239,7 @@ impl Session {
         let shared = self.shared.clone();
         let demand = Demand {
             consistency,
-            min_revision: wish.min_revision,
+            min_revision: request.min_revision,
         };
         let buffer = std::mem::take(&mut self.found);
         let captured = Captured::released(&demand, permit, &shared.published, buffer);
@@ -242,43 +251,43 @@ impl Session {
             Ok(looked) => looked.judge(&*shared.clock),
             Err(error) => {
                 let refusal = shared.fail(error);
-                return self.refuse_read(wish, refusal);
+                return self.refuse_read(request, refusal);
             }
         };
         let result = judged.next(&shared.reader).map(|(_, result)| result);
         self.found = judged.finish().1;
         let Some(ReadResult::Answer(answer)) = result else {
-            return self.refuse_read(wish, behind());
+            return self.refuse_read(request, behind());
         };
         if let Some(policy) = shared.access.rules()
             && let Err(error) = may_read(&self.rules_of(&policy), key)
         {
             let outcome = Outcome::refused(&error);
-            self.deny_read(wish.request_id, key, error);
+            self.deny_read(request.request_id, key, error);
             return outcome;
         }
-        let mut served = Served::default();
-        served.count(&answer);
-        self.answer_point(wish, &answer, &mut Headers::default());
-        served.report(&shared);
+        let mut counts = ReadCounts::default();
+        counts.count(&answer);
+        self.answer_point(request, &answer, &mut Headers::default());
+        counts.report(&shared);
         Outcome::read(answer.read().path, answer.revision())
     }
 
-    fn refuse_read(&mut self, wish: Wish, error: Error) -> Outcome {
+    fn refuse_read(&mut self, request: PointRequest, error: Error) -> Outcome {
         let outcome = Outcome::refused(&error);
-        self.reply(wish.request_id, "range", Err(error));
+        self.reply(request.request_id, "range", Err(error));
         outcome
     }
 
     /// What `policy` allows to who is at the other end.
     fn rules_of<'p>(&self, policy: &'p Policy) -> Result<&'p Rules, Error> {
-        let identity = self.who().identity()?;
+        let identity = self.principal().identity()?;
         policy.rules(&identity)
     }
 
-    fn hand_on_read(&mut self, frame: &Frame) -> Result<(), WireError> {
+    fn enqueue_read(&mut self, frame: &Frame) -> Result<(), WireError> {
         let ClientFrame { request_id, call } = call_of(frame)?;
-        self.hand_on(request_id, call, None, frame.body.len());
+        self.enqueue(request_id, call, None, frame.body.len());
         Ok(())
     }
 }
@@ -338,13 +347,13 @@ pub(super) fn behind() -> Error {
 
 /// What the reply to a read of one key depends on, beside what is found.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct PointRequest {
     pub(super) request_id: u64,
     pub(super) wanted: Wanted,
     pub(super) min_revision: i64,
 }
 
-impl From<&PointRead> for Wish {
+impl From<&PointRead> for PointRequest {
     fn from(read: &PointRead) -> Self {
         Self {
             request_id: read.request_id,
@@ -369,7 +378,7 @@ struct Header {
 
 /// How many reads of a batch were served, and how. Counted once for the batch.
 #[derive(Default)]
-struct Served {
+struct ReadCounts {
     paths: [u64; 4],
     /// What was left of the lease that they were served under.
     margin: Option<Duration>,
@@ -383,7 +392,7 @@ const PATHS: [ReadPath; 4] = [
     ReadPath::Follower,
 ];
 
-impl Served {
+impl ReadCounts {
     fn count<T>(&mut self, answer: &Answer<T>) {
         let read = answer.read();
         let place = match read.path {

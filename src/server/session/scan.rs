@@ -23,8 +23,8 @@ use crate::raft::ReadPermit;
 use crate::server::disk::store::{Snapshot, StoreError};
 use crate::server::driver::Mail;
 use crate::server::metrics::{ExpiredIn, OperationKind, stopwatch};
-use crate::server::session::auth::Who;
-use crate::server::session::budget::ScanPlace;
+use crate::server::session::auth::Principal;
+use crate::server::session::budget::ScanPermit;
 use crate::server::session::outbox::{Delivery, Outbox, Stages};
 use crate::server::session::point_read::behind;
 
@@ -97,7 +97,7 @@ impl Query {
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
     /// Who asks.
-    pub(super) who: Arc<Who>,
+    pub(super) principal: Arc<Principal>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
@@ -106,11 +106,11 @@ pub(super) struct Scan {
     /// When it was asked for here, and how long the client waits from then on.
     pub(super) began: Instant,
     pub(super) left: Duration,
-    pub(super) on: ScanOn,
+    pub(super) on: ScanAuthority,
 }
 
 /// On whose word.
-pub(super) enum ScanOn {
+pub(super) enum ScanAuthority {
     /// What this node can say itself when the scan runs; if that does not do, the call goes to the
     /// driver.
     Own(Call),
@@ -118,16 +118,16 @@ pub(super) enum ScanOn {
     Released(Option<ReadPermit>),
 }
 
-enum Scanned {
+enum ScanOutcome {
     Done(Result<Response, Error>),
-    HandOn(Call),
+    Forward(Call),
 }
 
 impl Scan {
     /// Runs it when its turn has come, and delivers what it finds.
     pub(super) fn spawn(self, places: Arc<Semaphore>) {
         tokio::spawn(async move {
-            let place = ScanPlace::take(places).await;
+            let place = ScanPermit::take(places).await;
             let slot = self.query.turn(&self.shared).acquire_owned().await;
             let (shared, outbox, frame) = (self.shared.clone(), self.outbox.clone(), self.frame);
             let began = self.began;
@@ -143,7 +143,7 @@ impl Scan {
                 scanned
             });
             let result = match scanned {
-                Ok(Ok(Scanned::HandOn(call))) => {
+                Ok(Ok(ScanOutcome::Forward(call))) => {
                     // It comes back with a permit, and waits for a place anew.
                     drop(place);
                     return shared.mailbox.send(Mail::Request {
@@ -154,7 +154,7 @@ impl Scan {
                         frame,
                     });
                 }
-                Ok(Ok(Scanned::Done(result))) => result,
+                Ok(Ok(ScanOutcome::Done(result))) => result,
                 Ok(Err(error)) => Err(shared.fail(error)),
                 Err(_) => Err(Error::not_applied(
                     ErrorKind::Internal,
@@ -166,22 +166,22 @@ impl Scan {
     }
 
     /// It is its turn, `now`.
-    fn run(self, now: Instant) -> Result<Scanned, StoreError> {
+    fn run(self, now: Instant) -> Result<ScanOutcome, StoreError> {
         let shared = &*self.shared;
         if now.saturating_duration_since(self.began) >= self.left {
             // Nobody waits for what would be found.
             shared.metrics.work.expired[ExpiredIn::Scan].increment(1);
-            return Ok(Scanned::Done(Err(Error::not_applied(
+            return Ok(ScanOutcome::Done(Err(Error::not_applied(
                 ErrorKind::DeadlineExceeded,
                 "the deadline passed while the read was queued: this node is overloaded",
             ))));
         }
         if !shared.integrity.is_sound() {
-            return Ok(Scanned::Done(Err(shared.integrity.refusal())));
+            return Ok(ScanOutcome::Done(Err(shared.integrity.refusal())));
         }
         let (published, buffer) = (&shared.published, ReadBuffer::default());
         let (result, call) = match self.on {
-            ScanOn::Released(permit) => {
+            ScanAuthority::Released(permit) => {
                 let demand = Demand {
                     consistency: Consistency::Serializable,
                     min_revision: self.min_revision,
@@ -189,7 +189,7 @@ impl Scan {
                 let captured = Captured::released(&demand, permit, published, buffer);
                 (shared.look_at_snapshot(captured)?, None)
             }
-            ScanOn::Own(call) => {
+            ScanAuthority::Own(call) => {
                 let demand = Demand {
                     consistency: match &self.query {
                         Query::Snapshot(_) if planted!(SnapshotUnconfirmed) => {
@@ -207,7 +207,7 @@ impl Scan {
         let answer = match (result, call) {
             (ReadResult::Answer(answer), _) => answer,
             (ReadResult::Lapsed, Some(call)) if call.consistency == Consistency::LeaseOnly => {
-                return Ok(Scanned::Done(Err(lease_invalid())));
+                return Ok(ScanOutcome::Done(Err(lease_invalid())));
             }
             (result, call) => {
                 match &result {
@@ -217,15 +217,15 @@ impl Scan {
                         .iter()
                         .for_each(|call| shared.count_uncovered(call.consistency)),
                 }
-                return Ok(call.map_or(Scanned::Done(Err(behind())), Scanned::HandOn));
+                return Ok(call.map_or(ScanOutcome::Done(Err(behind())), ScanOutcome::Forward));
             }
         };
         let (header, path) = (shared.header_of(&answer), answer.read().path);
         let snapshot = answer.into_found();
         // The rules are no older than the snapshot.
         let asked = || self.query.request();
-        if let Err(refusal) = shared.access.admit(&self.who, &snapshot, asked)? {
-            return Ok(Scanned::Done(Err(refusal)));
+        if let Err(refusal) = shared.access.admit(&self.principal, &snapshot, asked)? {
+            return Ok(ScanOutcome::Done(Err(refusal)));
         }
         shared.metrics.reads.total[path].increment(1);
         let operations = &shared.metrics.mvcc.operations;
@@ -249,9 +249,9 @@ impl Scan {
             Query::Auth(auth) => match &**auth {
                 AuthRequest::Authenticate { name, password } => {
                     let access = &shared.access;
-                    let given = access.authenticate(&self.who, &snapshot, name, password)?;
-                    if given.as_ref().is_err_and(is_lockout) {
-                        shared.count_locked_out();
+                    let given = access.authenticate(&self.principal, &snapshot, name, password)?;
+                    if given.as_ref().is_err_and(is_rate_limited) {
+                        shared.count_rate_limited();
                     }
                     given
                 }
@@ -259,7 +259,9 @@ impl Scan {
             }
             .map(ResponseBody::Auth),
         };
-        Ok(Scanned::Done(found.map(|body| Response { header, body })))
+        Ok(ScanOutcome::Done(
+            found.map(|body| Response { header, body }),
+        ))
     }
 }
 
@@ -286,6 +288,6 @@ impl Sessions {
 }
 
 /// Of a refused password: whether it was not looked at.
-fn is_lockout(error: &Error) -> bool {
+fn is_rate_limited(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::SlowDown { .. })
 }

@@ -45,7 +45,7 @@ pub(super) struct Outcome {
 
 /// What else a line tells of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Summary {
     pub(super) method: &'static str,
     pub(super) outcome: Outcome,
     /// As it came from the wire.
@@ -85,7 +85,7 @@ impl Outcome {
     }
 }
 
-impl Told {
+impl Summary {
     /// The same for a trace.
     fn account(&self, is_slow: bool, phases: &Phases) -> Account {
         Account {
@@ -147,7 +147,7 @@ impl Sessions {
         now: Instant,
         phases: &Phases,
         stands_for: u64,
-        told: impl FnOnce() -> Told,
+        summary: impl FnOnce() -> Summary,
     ) {
         let metrics = &self.metrics.phases;
         phases.report(metrics);
@@ -157,34 +157,34 @@ impl Sessions {
         if !is_slow && !is_drawn {
             return;
         }
-        let told = told();
+        let summary = summary();
         let mut line = None;
         if is_slow {
-            metrics.slow.of(told.method).increment(1);
+            metrics.slow.of(summary.method).increment(1);
             line = self.slow.pace(now);
         }
         // What the log tells of can be looked at more closely.
         let traces = traces.filter(|_| is_drawn || line.is_some());
         let trace_id =
-            traces.map(|traces| traces.take(phases.began(), told.account(is_slow, phases)));
+            traces.map(|traces| traces.take(phases.began(), summary.account(is_slow, phases)));
         let Some(left_out) = line else {
             return;
         };
         let millis = |time: Duration| time.as_micros() as f64 / 1e3;
         tracing::warn!(
             node = %self.name,
-            method = told.method,
-            outcome = told.outcome.code,
+            method = summary.method,
+            outcome = summary.outcome.code,
             total_ms = millis(phases.total()),
             queue_ms = millis(phases.spent(Phase::Queue)),
             quorum_ms = millis(phases.spent(Phase::Quorum)),
             apply_ms = millis(phases.spent(Phase::Apply)),
             storage_ms = millis(phases.spent(Phase::Storage)),
-            request_bytes = told.request_bytes,
-            reply_bytes = told.reply_bytes,
-            beside = told.beside,
-            revision = told.outcome.revision,
-            read_path = told.outcome.path.map(|path| path.name()),
+            request_bytes = summary.request_bytes,
+            reply_bytes = summary.reply_bytes,
+            beside = summary.beside,
+            revision = summary.outcome.revision,
+            read_path = summary.outcome.path.map(|path| path.name()),
             trace_id = trace_id.map(|id| id.to_string()),
             left_out,
             "slow request"

@@ -76,7 +76,7 @@ impl Sessions {
 
     pub(crate) fn lease_report_response(&self) -> Response {
         let role = self.status.load().role;
-        let (timing, vitals) = (&self.timing, &self.vitals);
+        let (timing, lease_stats) = (&self.timing, &self.lease_stats);
         let mut body = LeaderLeaseReport {
             name: self.name.clone(),
             role,
@@ -90,9 +90,9 @@ impl Sessions {
                 max_drift_ppm: timing.max_drift_ppm,
                 clock_granularity: timing.clock_granularity,
             },
-            renew_interval: vitals.renew_interval.read(),
-            round_trip: vitals.round_trip.read(),
-            timer_delay: vitals.timer_delay.read(),
+            renew_interval: lease_stats.renew_interval.read(),
+            round_trip: lease_stats.round_trip.read(),
+            timer_delay: lease_stats.timer_delay.read(),
             warnings: self.all_warnings(role),
         };
         // Last, so that little lies between the reading and its way out.

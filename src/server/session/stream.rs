@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::phases::Phases;
-use super::{Sessions, Shares, founds_alone, lease_invalid, not_readable, stopping};
+use super::{ConnectionState, Sessions, founds_alone, lease_invalid, not_readable, stopping};
 use crate::api;
 use crate::api::{
     AuthRequest, Call, Class, Consistency, Error, ErrorKind, Outcome, ReadPath, Request,
@@ -24,15 +24,15 @@ use crate::node::{ReadBuffer, path_of, wants_lease};
 use crate::raft::ReadPermit;
 use crate::server::driver::Mail;
 use crate::server::metrics::{Phase, Rejection, stopwatch};
-use crate::server::session::admission::Place;
-use crate::server::session::auth::{Judged, Note, Who};
-use crate::server::session::blocking_task::Errand;
-use crate::server::session::budget::{ScanPlace, Share};
+use crate::server::session::admission::BacklogPermit;
+use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
+use crate::server::session::blocking_task::BlockingTask;
+use crate::server::session::budget::{ReservedBytes, ScanPermit};
 use crate::server::session::lease_query::LeaseQuestion;
-use crate::server::session::outbox::{Answered, Delivery, Held, Outbox, Stages};
-use crate::server::session::point_read::{Asked, Wish};
-use crate::server::session::scan::{Query, Scan, ScanOn};
-use crate::server::session::slow_log::{Outcome as Ended, Told};
+use crate::server::session::outbox::{Completion, Delivery, HeldResources, Outbox, Stages};
+use crate::server::session::point_read::{IndexedRead, PointRequest};
+use crate::server::session::scan::{Query, Scan, ScanAuthority};
+use crate::server::session::slow_log::{Outcome as RequestOutcome, Summary};
 use crate::server::session::{auth, lease_query};
 use crate::server::watch::{Control, Reply};
 use crate::transport::{FrameReceiver, FrameStream, StreamError};
@@ -62,45 +62,45 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(super) struct Session {
     pub(super) shared: Arc<Sessions>,
     pub(super) outbox: Arc<Outbox>,
-    shares: Arc<Shares>,
+    connection: Arc<ConnectionState>,
     /// Requests of this stream that were handed on.
-    waiting: BTreeMap<u64, Handed>,
+    waiting: BTreeMap<u64, PendingRequest>,
     /// What is to be written down of requests once they are answered.
     notes: BTreeMap<u64, Note>,
     /// Requests on their way to the driver, once the batch is done.
     leaving: Vec<Mail>,
     /// Answers that have come and are not given out yet.
-    answers: Vec<Answered>,
+    answers: Vec<Completion>,
     /// Encoded replies that are not written yet.
     pub(super) replies: BytesMut,
     /// Of the scans whose results are among them.
-    places: Vec<ScanPlace>,
+    scan_permits: Vec<ScanPermit>,
     /// Where the lookups of a batch put what they find.
     pub(super) found: ReadBuffer<Option<Record>>,
 }
 
 /// A request that was handed on.
-struct Handed {
-    way: Way,
-    what: What,
+struct PendingRequest {
+    timing: RequestTiming,
+    kind: PendingKind,
     /// Until its work is done: its answer may have to wait for the client.
-    place: Option<Place>,
+    backlog_permit: Option<BacklogPermit>,
     /// Of the bytes that the node may hold: as long, or until the result of a scan is taken.
-    node_bytes: Option<Share>,
+    node_bytes: Option<ReservedBytes>,
     /// Of those of its connection: until its answer is given out.
-    own_bytes: Share,
+    connection_bytes: ReservedBytes,
 }
 
 /// The way of a request through the node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct RequestTiming {
     pub(super) phases: Phases,
     /// How large it came from the wire.
     pub(super) bytes: usize,
 }
 
 /// What its answer needs of it.
-pub(super) enum What {
+pub(super) enum PendingKind {
     Read {
         query: Query,
         consistency: Consistency,
@@ -116,28 +116,32 @@ pub(super) enum What {
 
 /// Serves the stream until the client ends it or the connection breaks. How it ended is no news:
 /// malformed frames are counted where they are found.
-pub(super) async fn serve(shared: Arc<Sessions>, shares: Arc<Shares>, mut stream: FrameStream) {
-    let mut session = Session::new(shared, shares);
+pub(super) async fn serve(
+    shared: Arc<Sessions>,
+    connection: Arc<ConnectionState>,
+    mut stream: FrameStream,
+) {
+    let mut session = Session::new(shared, connection);
     let Err(end) = session.run(&mut stream).await;
     // Its requests come too slowly, or its replies are not read.
     if end == StreamError::TooSlow {
-        tracing::debug!(address = %session.shares.address, "a stream of a client was abandoned");
+        tracing::debug!(address = %session.connection.address, "a stream of a client was abandoned");
         stream.sender.reset();
     }
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Sessions>, shares: Arc<Shares>) -> Self {
+    pub(super) fn new(shared: Arc<Sessions>, connection: Arc<ConnectionState>) -> Self {
         Self {
             shared,
-            shares,
+            connection,
             outbox: Arc::default(),
             waiting: BTreeMap::new(),
             notes: BTreeMap::new(),
             leaving: Vec::new(),
             answers: Vec::new(),
             replies: BytesMut::new(),
-            places: Vec::new(),
+            scan_permits: Vec::new(),
             found: ReadBuffer::default(),
         }
     }
@@ -150,22 +154,22 @@ impl Session {
             let receiver = &mut stream.receiver;
             poll_fn(|cx| self.poll_work(cx, receiver, &mut frames)).await?;
             for batch in frames.chunks(BATCH_MAX) {
-                let taken = self.take_in(batch, &mut reads);
+                let taken = self.dispatch_batch(batch, &mut reads);
                 taken.map_err(|error| stream.receiver.malformed(error))?;
-                self.send_off();
+                self.submit();
                 self.flush(stream, REPLIES_BYTES).await?;
                 let mut rest = &reads[..];
                 while !rest.is_empty() {
                     let done = self.read_round(batch, rest);
                     rest = &rest[done.map_err(|error| stream.receiver.malformed(error))?..];
-                    self.send_off();
+                    self.submit();
                     self.flush(stream, REPLIES_BYTES).await?;
                 }
             }
             frames.clear();
             std::mem::swap(&mut deliveries, &mut self.answers);
             for answered in deliveries.drain(..) {
-                self.give_out(answered);
+                self.complete(answered);
                 self.flush(stream, REPLIES_BYTES).await?;
             }
             self.flush(stream, 1).await?;
@@ -180,9 +184,9 @@ impl Session {
         receiver: &mut FrameReceiver,
         frames: &mut Vec<Frame>,
     ) -> Poll<Result<(), StreamError>> {
-        self.gather(cx);
+        self.collect_answers(cx);
         let mut is_ready = !self.answers.is_empty();
-        if self.shares.in_flight.poll_room(cx) {
+        if self.connection.in_flight.poll_room(cx) {
             if let Poll::Ready(read) = receiver.poll_read_batch(cx, frames) {
                 read?;
                 is_ready = true;
@@ -198,15 +202,15 @@ impl Session {
 
     /// Takes the answers that have come, and says whether there were any; if not, the task is woken
     /// when there are. What was done for a request need not be held for it any more.
-    fn gather(&mut self, cx: &Context<'_>) -> bool {
+    fn collect_answers(&mut self, cx: &Context<'_>) -> bool {
         let known = self.answers.len();
         if !self.outbox.poll_take(cx, &mut self.answers) {
             return false;
         }
         let now = stopwatch();
         for (frame, delivery, stages) in &self.answers[known..] {
-            if let Some(handed) = self.waiting.get_mut(frame) {
-                handed.came_back(delivery, stages, now);
+            if let Some(pending) = self.waiting.get_mut(frame) {
+                pending.answered(delivery, stages, now);
             }
         }
         true
@@ -242,7 +246,7 @@ impl Session {
         let written = poll_fn(|cx| {
             let written = writing.as_mut().poll(cx);
             if written.is_pending() {
-                while self.gather(cx) {}
+                while self.collect_answers(cx) {}
             }
             written
         });
@@ -251,33 +255,33 @@ impl Session {
 
     /// The client has been sent everything: the scans among it make room for others.
     pub(super) fn written(&mut self) {
-        self.places.clear();
+        self.scan_permits.clear();
     }
 
     /// Takes in one closed batch of requests: leaves those of one key in `reads`, and has dealt with
     /// the others.
-    pub(super) fn take_in(
+    pub(super) fn dispatch_batch(
         &mut self,
         frames: &[Frame],
-        reads: &mut Vec<Asked>,
+        reads: &mut Vec<IndexedRead>,
     ) -> Result<(), WireError> {
         reads.clear();
         let is_stopping = self.shared.stopping.load(Ordering::Relaxed);
         let is_served = !is_stopping && self.shared.integrity.is_sound();
         for (number, frame) in frames.iter().enumerate() {
             match PointRead::of(frame).filter(|read| is_served && self.takes(read, frame)) {
-                Some(read) => reads.push(Asked {
+                Some(read) => reads.push(IndexedRead {
                     frame: number,
                     read,
                 }),
-                None => self.take_in_other(frame, is_stopping)?,
+                None => self.dispatch(frame, is_stopping)?,
             }
         }
         Ok(())
     }
 
     /// Sends to the driver, in one step, what was left to it.
-    pub(super) fn send_off(&mut self) {
+    pub(super) fn submit(&mut self) {
         if !self.leaving.is_empty() {
             self.shared.mailbox.send_all(self.leaving.drain(..));
         }
@@ -292,7 +296,7 @@ impl Session {
             && key_bytes <= self.shared.limits.key_bytes_max
     }
 
-    fn take_in_other(&mut self, frame: &Frame, is_stopping: bool) -> Result<(), WireError> {
+    fn dispatch(&mut self, frame: &Frame, is_stopping: bool) -> Result<(), WireError> {
         let ClientFrame {
             request_id,
             mut call,
@@ -316,15 +320,18 @@ impl Session {
             return Ok(());
         }
         lease_query::stamp(&mut call.request);
-        if Judged::of(spec.kind) == Judged::AtOnce
-            && let Err(error) = self.shared.access.admit_at_once(self.who(), &call.request)
+        if AuthorizationPoint::of(spec.kind) == AuthorizationPoint::AtOnce
+            && let Err(error) = self
+                .shared
+                .access
+                .admit_at_once(self.principal(), &call.request)
         {
             self.reply(request_id, method, Err(error));
             return Ok(());
         }
         match &call.request {
             Request::Auth(AuthRequest::UseToken { token }) => {
-                let used = self.shared.access.use_token(self.who(), token);
+                let used = self.shared.access.use_token(self.principal(), token);
                 let header = self.shared.header(self.shared.store.revision());
                 let response = used.map(|used| Response {
                     header,
@@ -334,8 +341,8 @@ impl Session {
                 return Ok(());
             }
             Request::Auth(AuthRequest::Authenticate { name, .. }) => {
-                if let Err(error) = self.shared.access.may_try(self.who(), name) {
-                    self.shared.count_locked_out();
+                if let Err(error) = self.shared.access.may_try(self.principal(), name) {
+                    self.shared.count_rate_limited();
                     self.reply(request_id, method, Err(error));
                     return Ok(());
                 }
@@ -373,7 +380,7 @@ impl Session {
             Some(_) if !wants_lease(call.consistency) => {
                 self.reply(request_id, method, Err(not_readable()));
             }
-            _ => self.send_on(request_id, call, frame.body.len()),
+            _ => self.authorize(request_id, call, frame.body.len()),
         }
         Ok(())
     }
@@ -382,21 +389,21 @@ impl Session {
     pub(super) fn deny_read(&mut self, request_id: u64, key: &[u8], error: Error) {
         let denied = Err(error);
         if let Some(audit) = &self.shared.audit {
-            let (who, address) = (&self.shares.who, self.shares.address);
-            audit.record(who, address, "range", &Note::of_read(key), &denied);
+            let (principal, address) = (&self.connection.principal, self.connection.address);
+            audit.record(principal, address, "range", &Note::of_read(key), &denied);
         }
         self.reply(request_id, "range", denied);
     }
 
     /// Who is at the other end of the connection.
-    pub(super) fn who(&self) -> &Arc<Who> {
-        &self.shares.who
+    pub(super) fn principal(&self) -> &Arc<Principal> {
+        &self.connection.principal
     }
 
     /// Leaves a request to the driver; before that, what of it takes time is done elsewhere.
-    fn send_on(&mut self, frame: u64, mut call: Call, bytes: usize) {
+    fn authorize(&mut self, frame: u64, mut call: Call, bytes: usize) {
         let method = call.request.method();
-        let author = match self.shared.access.author(self.who(), &call.request) {
+        let author = match self.shared.access.author(self.principal(), &call.request) {
             Ok(author) => author,
             Err(error) => return self.reply(frame, method, Err(error)),
         };
@@ -404,18 +411,21 @@ impl Session {
             Request::Auth(auth) if auth.spec().kind == RequestKind::Write => {
                 if !auth::has_plain_password(auth) {
                     return match auth::prepare(auth) {
-                        Ok(()) => self.hand_on(frame, call, author, bytes),
+                        Ok(()) => self.enqueue(frame, call, author, bytes),
                         Err(error) => self.reply(frame, method, Err(error)),
                     };
                 }
             }
             Request::LeaseKeepAlive(_) if self.shared.access.rules().is_some() => {}
-            _ => return self.hand_on(frame, call, author, bytes),
+            _ => return self.enqueue(frame, call, author, bytes),
         }
         // To hash is work: it is not done for whoever would be refused. What counts is still what the
         // state machine says.
         if matches!(call.request, Request::Auth(_))
-            && let Err(denied) = self.shared.access.admit_at_once(self.who(), &call.request)
+            && let Err(denied) = self
+                .shared
+                .access
+                .admit_at_once(self.principal(), &call.request)
         {
             // Who does not lead may have old rules.
             let refusal = match self.shared.published.role() {
@@ -425,17 +435,17 @@ impl Session {
             return self.reply(frame, method, Err(refusal));
         }
         let class = call.request.spec().class;
-        let way = Way::begin(bytes);
-        if self.remember(way, frame, class, What::of(&call.request), bytes) {
-            let errand = Errand {
+        let timing = RequestTiming::begin(bytes);
+        if self.register(timing, frame, class, PendingKind::of(&call.request), bytes) {
+            let task = BlockingTask {
                 shared: self.shared.clone(),
-                who: self.who().clone(),
+                principal: self.principal().clone(),
                 outbox: self.outbox.clone(),
                 frame,
                 author,
-                arrived: way.phases.began(),
+                arrived: timing.phases.began(),
             };
-            errand.spawn(call);
+            task.spawn(call);
         }
     }
 
@@ -450,22 +460,22 @@ impl Session {
         };
         if !self.is_readable() {
             self.reply(frame, method, Err(not_readable()));
-        } else if self.remember(
-            Way::begin(bytes),
+        } else if self.register(
+            RequestTiming::begin(bytes),
             frame,
             Class::Read,
-            What::Other(method),
+            PendingKind::Other(method),
             bytes,
         ) {
             let reply = Reply {
                 outbox: self.outbox.clone(),
                 frame,
             };
-            let watch_sender = &self.shares.watch_sender;
-            let who = self.shares.who.identity();
+            let watch_sender = &self.connection.watch_sender;
+            let principal = self.connection.principal.identity();
             self.shared
                 .watches
-                .control(watch_sender, watch_id, control, who, reply);
+                .control(watch_sender, watch_id, control, principal, reply);
         }
         None
     }
@@ -476,18 +486,26 @@ impl Session {
     }
 
     /// Where scans of this connection wait for their turn.
-    pub(super) fn scan_places(&self) -> Arc<tokio::sync::Semaphore> {
-        self.shares.scans.clone()
+    pub(super) fn connection_scans(&self) -> Arc<tokio::sync::Semaphore> {
+        self.connection.scans.clone()
     }
 
     /// Has a read of many keys made.
     fn scan(&mut self, frame: u64, query: Query, call: Call, bytes: usize) {
-        let what = What::read(query.clone(), &call);
+        let kind = PendingKind::read(query.clone(), &call);
         let timeout = timeout(&call);
         // A transaction that only reads is asked for as one thing, like a read of one key.
         let class = call.request.spec().class;
-        let way = Way::begin(bytes);
-        self.run_scan(way, frame, class, query, timeout, what, ScanOn::Own(call));
+        let timing = RequestTiming::begin(bytes);
+        self.run_scan(
+            timing,
+            frame,
+            class,
+            query,
+            timeout,
+            kind,
+            ScanAuthority::Own(call),
+        );
     }
 
     #[expect(
@@ -496,52 +514,52 @@ impl Session {
     )]
     fn run_scan(
         &mut self,
-        way: Way,
+        timing: RequestTiming,
         frame: u64,
         class: Class,
         query: Query,
         left: Duration,
-        what: What,
-        on: ScanOn,
+        kind: PendingKind,
+        on: ScanAuthority,
     ) {
-        let min_revision = match what {
-            What::Read { min_revision, .. } => min_revision,
+        let min_revision = match kind {
+            PendingKind::Read { min_revision, .. } => min_revision,
             _ => 0,
         };
         let scan = Scan {
             shared: self.shared.clone(),
-            who: self.who().clone(),
+            principal: self.principal().clone(),
             outbox: self.outbox.clone(),
             frame,
             query,
             min_revision,
-            began: way.phases.accounted(),
+            began: timing.phases.accounted(),
             left,
             on,
         };
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.reply_bytes_max;
-        if self.remember(way, frame, class, what, bytes) {
-            scan.spawn(self.shares.scans.clone());
+        if self.register(timing, frame, class, kind, bytes) {
+            scan.spawn(self.connection.scans.clone());
         }
     }
 
     /// Puts a request of `bytes` among those that go to the driver when the batch is done.
-    pub(super) fn hand_on(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
-        let what = match Query::of(&call.request) {
-            Some(query) => What::read(query, &call),
+    pub(super) fn enqueue(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
+        let kind = match Query::of(&call.request) {
+            Some(query) => PendingKind::read(query, &call),
             None => match LeaseQuestion::of(&call) {
-                Some(question) => What::Leases(question),
-                None => What::of(&call.request),
+                Some(question) => PendingKind::Leases(question),
+                None => PendingKind::of(&call.request),
             },
         };
         let class = call.request.spec().class;
-        let way = Way::begin(bytes);
-        if self.remember(way, frame, class, what, bytes) {
+        let timing = RequestTiming::begin(bytes);
+        if self.register(timing, frame, class, kind, bytes) {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
-                arrived: way.phases.began(),
+                arrived: timing.phases.began(),
                 author,
                 outbox,
                 frame,
@@ -552,41 +570,42 @@ impl Session {
     /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
     /// uses a number again while the first use waits gets one answer for both.
     #[must_use = "what is asked twice is done once"]
-    pub(super) fn remember(
+    pub(super) fn register(
         &mut self,
-        way: Way,
+        timing: RequestTiming,
         frame: u64,
         class: Class,
-        what: What,
+        kind: PendingKind,
         bytes: usize,
     ) -> bool {
         let Entry::Vacant(entry) = self.waiting.entry(frame) else {
             return false;
         };
-        let place = match self.shared.backlog.enter(class) {
-            Ok(place) => place,
+        let permit = match self.shared.backlog.enter(class) {
+            Ok(permit) => permit,
             Err(full) => {
-                self.reject(frame, class, Rejection::Waiting, &what, full.retry_after);
+                self.reject(frame, class, Rejection::Waiting, &kind, full.retry_after);
                 return false;
             }
         };
         let bytes = bytes + REQUEST_BYTES;
-        let shares = self.shares.budget.take(bytes);
-        let shares = shares.and_then(|own| Some((own, self.shared.budget.take(bytes)?)));
-        let Some((own_bytes, node_bytes)) = shares else {
-            drop(place);
-            self.reject(frame, class, Rejection::Memory, &what, RETRY_AFTER);
+        let taken = self.connection.budget.take(bytes);
+        let taken =
+            taken.and_then(|of_connection| Some((of_connection, self.shared.budget.take(bytes)?)));
+        let Some((connection_bytes, node_bytes)) = taken else {
+            drop(permit);
+            self.reject(frame, class, Rejection::Memory, &kind, RETRY_AFTER);
             return false;
         };
-        entry.insert(Handed {
-            way,
-            what,
-            place: Some(place),
+        entry.insert(PendingRequest {
+            timing,
+            kind,
+            backlog_permit: Some(permit),
             node_bytes: Some(node_bytes),
-            own_bytes,
+            connection_bytes,
         });
-        self.shares.in_flight.enter();
-        self.shared.handed_on.fetch_add(1, Ordering::Relaxed);
+        self.connection.in_flight.enter();
+        self.shared.in_flight.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -596,72 +615,78 @@ impl Session {
         frame: u64,
         class: Class,
         reason: Rejection,
-        what: &What,
+        kind: &PendingKind,
         retry_after: Duration,
     ) {
         let metrics = &self.shared.metrics.work;
         metrics.rejected[class][reason].increment(1);
-        self.reply(frame, what.method(), Err(slow_down(reason, retry_after)));
+        self.reply(frame, kind.method(), Err(slow_down(reason, retry_after)));
     }
 
     /// An answer came for a request that was handed on.
-    pub(super) fn give_out(&mut self, (frame, delivery, stages): Answered) {
-        let Some(mut handed) = self.waiting.remove(&frame) else {
+    pub(super) fn complete(&mut self, (frame, delivery, stages): Completion) {
+        let Some(mut pending) = self.waiting.remove(&frame) else {
             return;
         };
         let now = stopwatch();
-        handed.came_back(&delivery, &stages, now);
-        let Handed {
-            way,
-            what,
-            place: _,
+        pending.answered(&delivery, &stages, now);
+        let PendingRequest {
+            timing,
+            kind,
+            backlog_permit: _,
             node_bytes,
-            own_bytes,
-        } = handed;
-        drop((node_bytes, own_bytes));
-        self.shares.in_flight.leave(1);
-        self.shared.handed_on.fetch_sub(1, Ordering::Relaxed);
-        let method = what.method();
+            connection_bytes,
+        } = pending;
+        drop((node_bytes, connection_bytes));
+        self.connection.in_flight.leave(1);
+        self.shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let method = kind.method();
         match delivery {
-            Delivery::Permit(permit) => self.release(way, frame, Some(permit), what),
-            Delivery::CaughtUp => self.release(way, frame, None, what),
+            Delivery::Permit(permit) => self.release(timing, frame, Some(permit), kind),
+            Delivery::CaughtUp => self.release(timing, frame, None, kind),
             Delivery::Leases(permit, asked) => {
-                if let What::Leases(question) = what {
-                    self.release_leases(way, frame, permit, asked, question);
+                if let PendingKind::Leases(question) = kind {
+                    self.release_leases(timing, frame, permit, asked, question);
                 }
             }
             Delivery::Reply(result) => {
-                if matches!(what, What::Read { .. }) {
+                if matches!(kind, PendingKind::Read { .. }) {
                     let failures = &self.shared.metrics.reads.read_index_failures;
                     failures.increment(u64::from(result.is_err()));
                 }
-                let mut result = result.map_err(|error| self.shared.complete(error));
+                let mut result = result.map_err(|error| self.shared.with_leader_address(error));
                 if let Ok(response) = &mut result
                     && let ResponseBody::Members(list) = &mut response.body
                 {
                     self.shared.directory.complete(&mut list.members);
                 }
-                if let What::Renewal(leases) = what {
-                    self.note_renewal(&way, leases, &result);
+                if let PendingKind::Renewal(leases) = kind {
+                    self.note_renewal(&timing, leases, &result);
                 }
-                self.finish(now, &way, frame, method, result);
+                self.finish(now, &timing, frame, method, result);
             }
-            Delivery::Scanned(result, place) => {
-                self.places.push(place);
-                self.finish(now, &way, frame, method, result);
+            Delivery::Scanned(result, permit) => {
+                self.scan_permits.push(permit);
+                self.finish(now, &timing, frame, method, result);
             }
         }
     }
 
     /// The driver let a read go, and the store has applied what it must see.
-    fn release(&mut self, mut way: Way, frame: u64, permit: Option<ReadPermit>, what: What) {
-        let method = what.method();
-        let What::Read {
+    fn release(
+        &mut self,
+        mut timing: RequestTiming,
+        frame: u64,
+        permit: Option<ReadPermit>,
+        kind: PendingKind,
+    ) {
+        let method = kind.method();
+        let PendingKind::Read {
             query,
             consistency,
             min_revision,
             timeout,
-        } = what
+        } = kind
         else {
             let error = Error::not_applied(ErrorKind::Internal, "a permit came for no read");
             return self.reply(frame, method, Err(error));
@@ -679,19 +704,19 @@ impl Session {
         let range = match query {
             Query::Range(range) if range.is_point() => range,
             query => {
-                let left = timeout.saturating_sub(way.phases.total());
-                let what = What::Read {
+                let left = timeout.saturating_sub(timing.phases.total());
+                let kind = PendingKind::Read {
                     query: query.clone(),
                     consistency,
                     min_revision,
                     timeout,
                 };
                 // It has waited already: it is not turned away half way.
-                let (class, on) = (Class::KeepAlive, ScanOn::Released(permit));
-                return self.run_scan(way, frame, class, query, left, what, on);
+                let (class, on) = (Class::KeepAlive, ScanAuthority::Released(permit));
+                return self.run_scan(timing, frame, class, query, left, kind, on);
             }
         };
-        let wish = Wish {
+        let request = PointRequest {
             request_id: frame,
             wanted: Wanted::of(range.keys_only, range.count_only),
             min_revision,
@@ -699,44 +724,51 @@ impl Session {
         let before = self.replies.len();
         // What is read is not written down, and what is denied apart.
         self.notes.remove(&frame);
-        let outcome = self.read_released(wish, consistency, &range.key, permit);
+        let outcome = self.read_released(request, consistency, &range.key, permit);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
         let now = stopwatch();
-        way.phases.until(Phase::Storage, now);
-        let took = way.phases.total().as_secs_f64();
+        timing.phases.until(Phase::Storage, now);
+        let took = timing.phases.total().as_secs_f64();
         let reads = &self.shared.metrics.reads;
         reads.duration_seconds[path].record(took);
-        self.measure(&way, method);
-        self.tell(now, &way, method, outcome, before);
+        self.measure(&timing, method);
+        self.account(now, &timing, method, outcome, before);
     }
 
     /// Answers a request that has come back, and accounts for its time.
     fn finish(
         &mut self,
         now: Instant,
-        way: &Way,
+        timing: &RequestTiming,
         frame: u64,
         method: &'static str,
         result: Result<Response, Error>,
     ) {
-        self.measure(way, method);
-        let (before, outcome) = (self.replies.len(), Ended::of(&result));
+        self.measure(timing, method);
+        let (before, outcome) = (self.replies.len(), RequestOutcome::of(&result));
         self.reply(frame, method, result);
-        self.tell(now, way, method, outcome, before);
+        self.account(now, timing, method, outcome, before);
     }
 
     /// Accounts for the time of a request whose answer is all that was written since `before`.
-    fn tell(&self, now: Instant, way: &Way, method: &'static str, outcome: Ended, before: usize) {
-        self.shared.account(now, &way.phases, 1, || Told {
+    fn account(
+        &self,
+        now: Instant,
+        timing: &RequestTiming,
+        method: &'static str,
+        outcome: RequestOutcome,
+        before: usize,
+    ) {
+        self.shared.account(now, &timing.phases, 1, || Summary {
             method,
             outcome,
-            request_bytes: way.bytes,
+            request_bytes: timing.bytes,
             reply_bytes: self.replies.len() - before,
             beside: 0,
         });
     }
 
-    fn note_renewal(&self, way: &Way, leases: u64, result: &Result<Response, Error>) {
+    fn note_renewal(&self, timing: &RequestTiming, leases: u64, result: &Result<Response, Error>) {
         let metrics = &self.shared.metrics.leases;
         match result {
             Ok(Response {
@@ -748,11 +780,11 @@ impl Session {
         }
         metrics
             .renew_duration_seconds
-            .record(way.phases.total().as_secs_f64());
+            .record(timing.phases.total().as_secs_f64());
     }
 
-    fn measure(&self, way: &Way, method: &'static str) {
-        let took = way.phases.total().as_secs_f64();
+    fn measure(&self, timing: &RequestTiming, method: &'static str) {
+        let took = timing.phases.total().as_secs_f64();
         let requests = &self.shared.metrics.requests;
         requests.duration_seconds.of(method).record(took);
     }
@@ -773,8 +805,8 @@ impl Session {
             && !self.waiting.contains_key(&request_id)
             && let Some(note) = self.notes.remove(&request_id)
         {
-            let (who, address) = (&self.shares.who, self.shares.address);
-            audit.record(who, address, method, &note, &result);
+            let (principal, address) = (&self.connection.principal, self.connection.address);
+            audit.record(principal, address, method, &note, &result);
         }
         let limits = &self.shared.frame_limits;
         let frame = ServerFrame { request_id, result };
@@ -828,9 +860,9 @@ impl Session {
             "the stream of the request was closed before it could be answered",
         ));
         for (frame, note) in std::mem::take(&mut self.notes) {
-            if let Some(handed) = self.waiting.get(&frame) {
-                let (who, address) = (&self.shares.who, self.shares.address);
-                audit.record(who, address, handed.what.method(), &note, &unknown);
+            if let Some(pending) = self.waiting.get(&frame) {
+                let (principal, address) = (&self.connection.principal, self.connection.address);
+                audit.record(principal, address, pending.kind.method(), &note, &unknown);
             }
         }
     }
@@ -838,9 +870,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shares.in_flight.leave(self.waiting.len());
+        self.connection.in_flight.leave(self.waiting.len());
         self.shared
-            .handed_on
+            .in_flight
             .fetch_sub(self.waiting.len(), Ordering::Relaxed);
         self.note_unanswered();
         // For these nothing is done.
@@ -851,26 +883,30 @@ impl Drop for Session {
         }
         // For the others somebody works, who does not know that nobody waits.
         let waiting = std::mem::take(&mut self.waiting);
-        let held = waiting.into_iter().filter_map(|(frame, handed)| {
-            let held: Held = Box::new((handed.place?, handed.node_bytes, handed.own_bytes));
+        let held = waiting.into_iter().filter_map(|(frame, pending)| {
+            let held: HeldResources = Box::new((
+                pending.backlog_permit?,
+                pending.node_bytes,
+                pending.connection_bytes,
+            ));
             Some((frame, held))
         });
         self.outbox.abandon(held.collect());
     }
 }
 
-impl Handed {
+impl PendingRequest {
     /// What was done for it is done, and has come back this way; `now` it is known. Gives back what it
     /// held of the node for that. What a scan has found is counted until it is given out.
-    fn came_back(&mut self, delivery: &Delivery, stages: &Stages, now: Instant) {
-        let Some(place) = self.place.take() else {
+    fn answered(&mut self, delivery: &Delivery, stages: &Stages, now: Instant) {
+        let Some(permit) = self.backlog_permit.take() else {
             return;
         };
-        self.way.phases.came_back(stages, now);
+        self.timing.phases.answered(stages, now);
         match delivery {
             // Refused at once: that says nothing about how long work takes.
-            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(place),
-            _ => place.served(now, self.way.phases.total()),
+            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(permit),
+            _ => permit.served(now, self.timing.phases.total()),
         }
         if !matches!(delivery, Delivery::Scanned(..)) {
             self.node_bytes = None;
@@ -878,7 +914,7 @@ impl Handed {
     }
 }
 
-impl Way {
+impl RequestTiming {
     /// Of a request that is taken in now.
     fn begin(bytes: usize) -> Self {
         Self {
@@ -888,7 +924,7 @@ impl Way {
     }
 }
 
-impl What {
+impl PendingKind {
     /// Of a read.
     fn read(query: Query, call: &Call) -> Self {
         Self::Read {

@@ -10,18 +10,18 @@ use crate::types::NodeId;
 /// The members a node knows.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    known: RwLock<Known>,
+    known: RwLock<Addresses>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Addresses {
     members: BTreeMap<NodeId, MemberInfo>,
     /// What members said of themselves: newer than what was noted down of them.
-    said: BTreeMap<NodeId, Said>,
+    reported: BTreeMap<NodeId, ReportedAddresses>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Said {
+struct ReportedAddresses {
     peer_address: String,
     client_address: String,
 }
@@ -40,10 +40,10 @@ impl Directory {
     /// who speaks here has the certificate of a node.
     pub(crate) fn learn(&self, id: NodeId, peer_address: &str, client_address: &str) {
         let mut known = self.known.write();
-        let said = known.said.entry(id).or_default();
+        let reported = known.reported.entry(id).or_default();
         for (place, address) in [
-            (&mut said.peer_address, peer_address),
-            (&mut said.client_address, client_address),
+            (&mut reported.peer_address, peer_address),
+            (&mut reported.client_address, client_address),
         ] {
             if !address.is_empty() {
                 address.clone_into(place);
@@ -86,13 +86,13 @@ impl Directory {
     }
 }
 
-impl Known {
+impl Addresses {
     fn complete(&self, member: &MemberInfo) -> MemberInfo {
         let mut member = member.clone();
-        if let Some(said) = self.said.get(&member.id) {
+        if let Some(reported) = self.reported.get(&member.id) {
             for (place, address) in [
-                (&mut member.peer_address, &said.peer_address),
-                (&mut member.client_address, &said.client_address),
+                (&mut member.peer_address, &reported.peer_address),
+                (&mut member.client_address, &reported.client_address),
             ] {
                 if !address.is_empty() {
                     place.clone_from(address);

@@ -11,7 +11,7 @@ use crate::api::Distribution;
 
 /// What a lease depends on.
 #[derive(Debug, Default)]
-pub(crate) struct Vitals {
+pub(crate) struct LeaseStats {
     /// From one renewal of the lease to the next.
     pub(crate) renew_interval: Recorder,
     /// From the beginning of a round until a quorum has answered it.
@@ -20,7 +20,7 @@ pub(crate) struct Vitals {
     pub(crate) timer_delay: Recorder,
 }
 
-impl Vitals {
+impl LeaseStats {
     /// Begins anew.
     pub(crate) fn reset(&self) {
         for recorder in [&self.renew_interval, &self.round_trip, &self.timer_delay] {

@@ -115,8 +115,8 @@ impl World {
             outbox: self.outbox.clone(),
             frame,
         };
-        let who =
-            crate::server::session::auth::Who::new("tester", [127, 0, 0, 1].into()).identity();
+        let who = crate::server::session::auth::Principal::new("tester", [127, 0, 0, 1].into())
+            .identity();
         self.watches
             .control(watch_sender, watch_id, control, who, reply);
         self.turn();

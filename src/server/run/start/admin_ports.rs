@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::StartError;
 use super::identity::Identity;
-use crate::server::admin::manage::Place;
+use crate::server::admin::manage::ServiceSlot;
 use crate::server::admin::probes::{NodeProbes, Probes};
 use crate::server::admin::service::AdminService;
 use crate::server::admin::{AdminServer, Pages, manage};
@@ -17,7 +17,7 @@ pub(super) struct AdminPorts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) servers: Vec<AdminServer>,
     probes: Arc<Probes>,
-    place: Place,
+    slot: ServiceSlot,
 }
 
 impl AdminPorts {
@@ -35,8 +35,8 @@ impl AdminPorts {
             metrics: metrics.clone(),
             node: OnceLock::new(),
         });
-        let place = Place::default();
-        let pages = Pages::probes(probes.clone()).and(manage::router(place.clone()), manage::PATHS);
+        let slot = ServiceSlot::default();
+        let pages = Pages::probes(probes.clone()).and(manage::router(slot.clone()), manage::PATHS);
         let mut servers =
             vec![AdminServer::start("listen.admin", config.listen.admin, pages).await?];
         if let Some(address) = config.listen.metrics {
@@ -47,7 +47,7 @@ impl AdminPorts {
             metrics,
             servers,
             probes,
-            place,
+            slot,
         })
     }
 
@@ -55,7 +55,7 @@ impl AdminPorts {
     pub(super) fn attach(self, probes: NodeProbes, service: AdminService) -> Vec<AdminServer> {
         // Each is set here, and nowhere else.
         let _ = self.probes.node.set(Arc::new(probes));
-        let _ = self.place.set(Arc::new(service));
+        let _ = self.slot.set(Arc::new(service));
         self.servers
     }
 }

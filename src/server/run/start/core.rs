@@ -27,7 +27,7 @@ use crate::server::peers::Roster;
 use crate::server::peers::members::{MemberNames, OwnStanding};
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
-use crate::server::status::lease_stats::Vitals;
+use crate::server::status::lease_stats::LeaseStats;
 use crate::server::status::startup::StartupProgress;
 use crate::server::threads::fatal::{Exit, Fatal};
 use crate::server::watch::Watches;
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) standing: Arc<OwnStanding>,
     pub(super) startup: Arc<StartupProgress>,
     pub(super) integrity: Arc<Integrity>,
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) lease_stats: Arc<LeaseStats>,
     pub(super) watches: Arc<Watches>,
     pub(super) removed: Arc<GcProgress>,
     pub(super) log_use: Arc<LogUse>,
@@ -181,7 +181,7 @@ impl Shared {
                 has_caught_up: AtomicBool::new(false),
             }),
             integrity: Arc::default(),
-            vitals: Arc::default(),
+            lease_stats: Arc::default(),
             watches: Arc::default(),
             removed: Arc::default(),
             log_use: Arc::new(LogUse::new(storage.log.base().index)),

@@ -285,7 +285,7 @@ impl Ground<'_> {
         let observer = Reporter {
             name: config.node.name.clone(),
             metrics: shared.metrics.clone(),
-            vitals: shared.vitals.clone(),
+            lease_stats: shared.lease_stats.clone(),
             integrity: shared.integrity.clone(),
             watches: shared.watches.clone(),
             status: shared.status.clone(),

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Who;
+use super::Principal;
 use super::token::millis_since_1970;
 use crate::api::{Error, ErrorKind, Needs, Request, RequestKind, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
@@ -133,7 +133,7 @@ impl Audit {
     /// Writes down how a request ended, if it is one of those that are. Never waits.
     pub(crate) fn record(
         &self,
-        who: &Who,
+        principal: &Principal,
         address: SocketAddr,
         operation: &str,
         note: &Note,
@@ -156,7 +156,7 @@ impl Audit {
         };
         let line = json!({
             "time_ms": millis_since_1970(),
-            "user": who.name(),
+            "user": principal.name(),
             "address": address.to_string(),
             "operation": operation,
             "prefix": note.prefix.map(|prefix| format!("{prefix:016x}")),

@@ -46,7 +46,7 @@ pub(super) struct Source(u64);
 
 /// What is held against whom.
 #[derive(Debug, Default)]
-pub(super) struct Lockout {
+pub(super) struct LoginRateLimit {
     /// Drawn anew by each process: nobody can choose names that meet.
     hasher: RandomState,
     table: Mutex<Table>,
@@ -72,7 +72,7 @@ struct Known {
     last: Instant,
 }
 
-impl Lockout {
+impl LoginRateLimit {
     /// That of whoever shows this certificate from there.
     pub(super) fn source(&self, certificate: &str, address: IpAddr) -> Source {
         Source(self.hasher.hash_one((certificate, network(address))))
@@ -208,27 +208,27 @@ mod tests {
     use super::*;
     use crate::server::metrics::stopwatch;
 
-    fn from(lockout: &Lockout, address: &str) -> Source {
-        lockout.source("shared", address.parse().unwrap())
+    fn from(limit: &LoginRateLimit, address: &str) -> Source {
+        limit.source("shared", address.parse().unwrap())
     }
 
     /// Fails as often as it is let, waiting as long as it is told to, and says how long that was.
-    fn try_for(lockout: &Lockout, now: &mut Instant, user: &str, at: Source) -> Duration {
-        let waited = lockout.admit(*now, user, at).err().unwrap_or_default();
+    fn try_for(limit: &LoginRateLimit, now: &mut Instant, user: &str, at: Source) -> Duration {
+        let waited = limit.admit(*now, user, at).err().unwrap_or_default();
         *now += waited;
-        assert_eq!(lockout.admit(*now, user, at), Ok(()), "it was told so");
-        lockout.failed(*now, user, at);
+        assert_eq!(limit.admit(*now, user, at), Ok(()), "it was told so");
+        limit.failed(*now, user, at);
         waited
     }
 
     #[test]
     fn a_few_failures_are_free_then_each_wait_is_twice_the_one_before_up_to_a_bound() {
-        let lockout = Lockout::default();
-        let at = from(&lockout, "10.0.0.1");
+        let limit = LoginRateLimit::default();
+        let at = from(&limit, "10.0.0.1");
         let mut now = stopwatch();
         let tries = FREE + 14;
         let waits: Vec<u128> = (0..=tries)
-            .map(|_| try_for(&lockout, &mut now, "anna", at).as_millis())
+            .map(|_| try_for(&limit, &mut now, "anna", at).as_millis())
             .collect();
         assert_eq!(waits[..=FREE as usize], [0; FREE as usize + 1]);
         let doubling = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600];
@@ -238,108 +238,101 @@ mod tests {
 
     #[test]
     fn a_try_that_has_to_wait_makes_the_wait_no_longer() {
-        let lockout = Lockout::default();
-        let at = from(&lockout, "10.0.0.1");
+        let limit = LoginRateLimit::default();
+        let at = from(&limit, "10.0.0.1");
         let mut now = stopwatch();
         for _ in 0..=FREE {
-            try_for(&lockout, &mut now, "anna", at);
+            try_for(&limit, &mut now, "anna", at);
         }
         for _ in 0..100 {
-            assert_eq!(lockout.admit(now, "anna", at), Err(WAIT_MIN));
+            assert_eq!(limit.admit(now, "anna", at), Err(WAIT_MIN));
         }
         let half = now + WAIT_MIN / 2;
-        assert_eq!(lockout.admit(half, "anna", at), Err(WAIT_MIN / 2));
-        assert_eq!(lockout.admit(now + WAIT_MIN, "anna", at), Ok(()));
+        assert_eq!(limit.admit(half, "anna", at), Err(WAIT_MIN / 2));
+        assert_eq!(limit.admit(now + WAIT_MIN, "anna", at), Ok(()));
     }
 
     #[test]
     fn an_attacker_elsewhere_delays_a_user_by_seconds_and_not_where_the_user_is_known() {
-        let lockout = Lockout::default();
-        let (home, away) = (from(&lockout, "10.0.0.1"), from(&lockout, "10.0.0.2"));
-        let evil = from(&lockout, "192.0.2.7");
+        let limit = LoginRateLimit::default();
+        let (home, away) = (from(&limit, "10.0.0.1"), from(&limit, "10.0.0.2"));
+        let evil = from(&limit, "192.0.2.7");
         let mut now = stopwatch();
-        lockout.succeeded(now, "anna", home);
+        limit.succeeded(now, "anna", home);
         for _ in 0..100 {
-            try_for(&lockout, &mut now, "anna", evil);
+            try_for(&limit, &mut now, "anna", evil);
         }
-        assert_eq!(lockout.admit(now, "anna", home), Ok(()));
-        assert_eq!(lockout.admit(now, "anna", away), Err(USER_WAIT_MAX));
+        assert_eq!(limit.admit(now, "anna", home), Ok(()));
+        assert_eq!(limit.admit(now, "anna", away), Err(USER_WAIT_MAX));
         assert_eq!(
-            lockout.admit(now, "bert", away),
+            limit.admit(now, "bert", away),
             Ok(()),
             "others are not meant"
         );
-        assert!(
-            lockout.admit(now, "bert", evil).is_err(),
-            "it is the source"
-        );
+        assert!(limit.admit(now, "bert", evil).is_err(), "it is the source");
         // With another certificate the same address is another source.
-        let honest = lockout.source("honest", "192.0.2.7".parse().unwrap());
-        assert_eq!(lockout.admit(now, "bert", honest), Ok(()));
+        let honest = limit.source("honest", "192.0.2.7".parse().unwrap());
+        assert_eq!(limit.admit(now, "bert", honest), Ok(()));
     }
 
     #[test]
     fn where_a_user_is_known_nobody_may_guess_for_ever() {
-        let lockout = Lockout::default();
-        let home = from(&lockout, "10.0.0.1");
+        let limit = LoginRateLimit::default();
+        let home = from(&limit, "10.0.0.1");
         let mut now = stopwatch();
-        lockout.succeeded(now, "anna", home);
+        limit.succeeded(now, "anna", home);
         let mut waited = Duration::ZERO;
         for _ in 0..FREE + 5 {
-            waited += try_for(&lockout, &mut now, "anna", home);
+            waited += try_for(&limit, &mut now, "anna", home);
         }
         assert!(waited >= WAIT_MIN * 3, "{waited:?}");
         // A password that is right in between does not wipe the slate of the source.
-        lockout.succeeded(now, "mallory", home);
-        assert!(lockout.admit(now, "anna", home).is_err());
+        limit.succeeded(now, "mallory", home);
+        assert!(limit.admit(now, "anna", home).is_err());
     }
 
     #[test]
     fn what_was_long_ago_is_forgotten() {
-        let lockout = Lockout::default();
-        let at = from(&lockout, "10.0.0.1");
+        let limit = LoginRateLimit::default();
+        let at = from(&limit, "10.0.0.1");
         let mut now = stopwatch();
         for _ in 0..FREE + 8 {
-            try_for(&lockout, &mut now, "anna", at);
+            try_for(&limit, &mut now, "anna", at);
         }
         now += FORGOTTEN_AFTER;
         for _ in 0..=FREE {
-            assert_eq!(try_for(&lockout, &mut now, "anna", at), Duration::ZERO);
+            assert_eq!(try_for(&limit, &mut now, "anna", at), Duration::ZERO);
         }
-        assert_eq!(lockout.admit(now, "anna", at), Err(WAIT_MIN));
+        assert_eq!(limit.admit(now, "anna", at), Err(WAIT_MIN));
     }
 
     #[test]
     fn memory_is_bounded_and_who_fails_most_is_remembered() {
-        let lockout = Lockout::default();
-        let evil = from(&lockout, "192.0.2.7");
+        let limit = LoginRateLimit::default();
+        let evil = from(&limit, "192.0.2.7");
         let mut now = stopwatch();
         for _ in 0..FREE + 3 {
-            try_for(&lockout, &mut now, "anna", evil);
+            try_for(&limit, &mut now, "anna", evil);
         }
         for number in 0..REMEMBERED_MAX + 100 {
             let user = format!("user{number}");
-            let at = from(&lockout, &format!("2001:db8:{:x}::1", number % 0xffff));
-            lockout.failed(now, &user, at);
-            lockout.succeeded(now, &user, at);
+            let at = from(&limit, &format!("2001:db8:{:x}::1", number % 0xffff));
+            limit.failed(now, &user, at);
+            limit.succeeded(now, &user, at);
         }
-        let table = lockout.lock();
+        let table = limit.lock();
         assert_eq!(table.users.len(), REMEMBERED_MAX);
         assert_eq!(table.sources.len(), REMEMBERED_MAX);
         assert_eq!(table.known.len(), REMEMBERED_MAX);
         drop(table);
-        assert!(
-            lockout
-                .admit(now, "anna", from(&lockout, "10.0.0.9"))
-                .is_err()
-        );
-        assert!(lockout.admit(now, "nobody", evil).is_err());
+        assert!(limit.admit(now, "anna", from(&limit, "10.0.0.9")).is_err());
+        assert!(limit.admit(now, "nobody", evil).is_err());
     }
 
     #[test]
     fn a_network_of_ipv6_is_one_source_and_so_is_an_address_in_both_spellings() {
-        let lockout = Lockout::default();
-        let source = |address: &str| from(&lockout, address);
+        let limit = LoginRateLimit::default();
+        let source = |address: &str| from(&limit, address);
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("10.0.0.1"), source("::ffff:10.0.0.1"));

@@ -1,12 +1,12 @@
 //! Who a client is, and what is done about it outside of the state machine.
 //!
 //! A client is whom its certificate names, or whom a token names that it has shown on its connection
-//! ([`Who`]). Rules come from the state ([`Gate`]); what they say about a request is said by
+//! ([`Principal`]). Rules come from the state ([`Gate`]); what they say about a request is said by
 //! [`kv::access`](crate::kv::access) alone. Here is what needs randomness, clocks and time to
-//! compute: passwords ([`password`]), for which whoever gives wrong ones has to wait ([`lockout`]), and
+//! compute: passwords ([`password`]), for which whoever gives wrong ones has to wait ([`login_rate_limit`]), and
 //! tokens ([`token`]).
 //!
-//! Where a request is judged follows from what it is ([`Judged::of`]): a write when it is applied, a
+//! Where a request is judged follows from what it is ([`AuthorizationPoint::of`]): a write when it is applied, a
 //! read by the rules of the state that it has looked at, the rest before anything is done. A write with
 //! a password that has to be hashed is judged before that, too.
 
@@ -32,7 +32,7 @@ use crate::server::metrics::stopwatch;
 use crate::types::ClusterId;
 
 pub(crate) use audit::{Audit, Note};
-use login_rate_limit::Lockout;
+use login_rate_limit::LoginRateLimit;
 use token::{Signer, token_expired};
 
 /// Passwords that are hashed at the same time: it is meant to be work, and others have work, too.
@@ -44,25 +44,25 @@ pub(crate) struct Access {
     cluster_id: ClusterId,
     token_ttl: Duration,
     hashing: Arc<Semaphore>,
-    lockout: Lockout,
+    rate_limit: LoginRateLimit,
 }
 
 /// Who is at the other end of a connection.
 #[derive(Debug)]
-pub(crate) struct Who {
+pub(crate) struct Principal {
     certificate: Arc<Identity>,
     address: IpAddr,
-    token: ArcSwapOption<Bound>,
+    token: ArcSwapOption<TokenIdentity>,
 }
 
 /// Whom a token names, and for how long.
 #[derive(Debug)]
-struct Bound {
+struct TokenIdentity {
     identity: Arc<Identity>,
     until: std::time::Instant,
 }
 
-impl Who {
+impl Principal {
     /// Whoever has the certificate of this name, and comes from there.
     pub(crate) fn new(name: &str, address: IpAddr) -> Arc<Self> {
         Arc::new(Self {
@@ -83,7 +83,7 @@ impl Who {
     pub(crate) fn identity(&self) -> Result<Arc<Identity>, Error> {
         match &*self.token.load() {
             None => Ok(Arc::clone(&self.certificate)),
-            Some(bound) if stopwatch() < bound.until => Ok(Arc::clone(&bound.identity)),
+            Some(token) if stopwatch() < token.until => Ok(Arc::clone(&token.identity)),
             Some(_) => Err(token_expired()),
         }
     }
@@ -92,14 +92,14 @@ impl Who {
     pub(crate) fn name(&self) -> String {
         match &*self.token.load() {
             None => self.certificate.name.clone(),
-            Some(bound) => bound.identity.name.clone(),
+            Some(token) => token.identity.name.clone(),
         }
     }
 }
 
 /// When a request is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub(crate) enum AuthorizationPoint {
     /// By the state machine, when it is applied.
     AtApply,
     /// By the rules of the state that it has looked at.
@@ -110,7 +110,7 @@ pub(crate) enum Judged {
     AfterLook,
 }
 
-impl Judged {
+impl AuthorizationPoint {
     /// When requests of `kind` are.
     pub(crate) fn of(kind: RequestKind) -> Self {
         match kind {
@@ -135,7 +135,7 @@ impl Access {
             cluster_id,
             token_ttl,
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
-            lockout: Lockout::default(),
+            rate_limit: LoginRateLimit::default(),
         }
     }
 
@@ -153,7 +153,11 @@ impl Access {
     ///
     /// # Errors
     /// He may not.
-    pub(crate) fn admit_at_once(&self, who: &Who, request: &Request) -> Result<(), Error> {
+    pub(crate) fn admit_at_once(
+        &self,
+        principal: &Principal,
+        request: &Request,
+    ) -> Result<(), Error> {
         match self.gate.rules() {
             None => Ok(()),
             Some(policy) => {
@@ -162,7 +166,7 @@ impl Access {
                 if needs == [access::Need::Nothing] {
                     return Ok(());
                 }
-                let identity = who.identity()?;
+                let identity = principal.identity()?;
                 policy.rules(&identity)?.judge_at_once(&needs)
             }
         }
@@ -174,7 +178,7 @@ impl Access {
     /// Outside, the store's own. Inside, he may not.
     pub(crate) fn admit<V: View>(
         &self,
-        who: &Who,
+        principal: &Principal,
         view: &V,
         request: impl FnOnce() -> Request,
     ) -> Result<Result<(), Error>, V::Error> {
@@ -186,7 +190,7 @@ impl Access {
         if needs == [access::Need::Nothing] {
             return Ok(Ok(()));
         }
-        let identity = match who.identity() {
+        let identity = match principal.identity() {
             Ok(identity) => identity,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -200,12 +204,16 @@ impl Access {
     ///
     /// # Errors
     /// It is not known any more who asks.
-    pub(crate) fn author(&self, who: &Who, request: &Request) -> Result<Option<Author>, Error> {
+    pub(crate) fn author(
+        &self,
+        principal: &Principal,
+        request: &Request,
+    ) -> Result<Option<Author>, Error> {
         let is_asked = matches!(request, Request::Auth(_)) || self.gate.rules().is_some();
-        if !is_asked || Judged::of(request.spec().kind) != Judged::AtApply {
+        if !is_asked || AuthorizationPoint::of(request.spec().kind) != AuthorizationPoint::AtApply {
             return Ok(None);
         }
-        let identity = who.identity()?;
+        let identity = principal.identity()?;
         Ok(Some(Author::Client(Identity::clone(&identity))))
     }
 
@@ -213,14 +221,18 @@ impl Access {
     ///
     /// # Errors
     /// The token is not one of this cluster, void, or has had its time.
-    pub(crate) fn use_token(&self, who: &Who, token: &Secret) -> Result<AuthResponse, Error> {
+    pub(crate) fn use_token(
+        &self,
+        principal: &Principal,
+        token: &Secret,
+    ) -> Result<AuthResponse, Error> {
         let Some(policy) = self.gate.rules() else {
             return Ok(AuthResponse::NotEnabled);
         };
         let signer = Signer::of(&policy, self.cluster_id)?;
         let (identity, left) = signer.check(token, policy.status().revision)?;
         policy.rules(&identity)?;
-        who.token.store(Some(Arc::new(Bound {
+        principal.token.store(Some(Arc::new(TokenIdentity {
             identity: Arc::new(identity),
             until: stopwatch() + left,
         })));
@@ -232,11 +244,13 @@ impl Access {
     ///
     /// # Errors
     /// [`ErrorKind::SlowDown`]: there were wrong ones; it says how long to wait.
-    pub(crate) fn may_try(&self, who: &Who, name: &str) -> Result<(), Error> {
+    pub(crate) fn may_try(&self, principal: &Principal, name: &str) -> Result<(), Error> {
         if self.gate.rules().is_none() {
             return Ok(());
         }
-        let admitted = self.lockout.admit(stopwatch(), name, self.source(who));
+        let admitted = self
+            .rate_limit
+            .admit(stopwatch(), name, self.source(principal));
         admitted.map_err(|wait| {
             // Rounded up: who comes back in time finds the door open.
             let wait_ms = wait.as_micros().div_ceil(1_000);
@@ -249,8 +263,9 @@ impl Access {
         })
     }
 
-    fn source(&self, who: &Who) -> login_rate_limit::Source {
-        self.lockout.source(&who.certificate.name, who.address)
+    fn source(&self, principal: &Principal) -> login_rate_limit::Source {
+        self.rate_limit
+            .source(&principal.certificate.name, principal.address)
     }
 
     /// Gives a token for a password. Takes a while, on purpose: to be called where that is no harm.
@@ -260,7 +275,7 @@ impl Access {
     /// [`Access::may_try`].
     pub(crate) fn authenticate<V: View>(
         &self,
-        who: &Who,
+        principal: &Principal,
         view: &V,
         name: &str,
         given: &Secret,
@@ -270,20 +285,20 @@ impl Access {
             return Ok(Ok(AuthResponse::NotEnabled));
         };
         // Others of the same may have been wrong since it was let in.
-        if let Err(refusal) = self.may_try(who, name) {
+        if let Err(refusal) = self.may_try(principal, name) {
             return Ok(Err(refusal));
         }
-        let source = self.source(who);
+        let source = self.source(principal);
         // An unknown name takes as long as a wrong password.
         let is_right = password::verify(found.as_ref().map(|(hash, _)| hash), given);
         let Some((_, generation)) = found.filter(|_| is_right) else {
-            self.lockout.failed(stopwatch(), name, source);
+            self.rate_limit.failed(stopwatch(), name, source);
             return Ok(Err(Error::not_applied(
                 ErrorKind::Unauthenticated,
                 "wrong user name or password",
             )));
         };
-        self.lockout.succeeded(stopwatch(), name, source);
+        self.rate_limit.succeeded(stopwatch(), name, source);
         let identity = Identity {
             name: name.to_owned(),
             generation: Some(generation),
@@ -342,7 +357,7 @@ mod tests {
     fn every_request_is_judged_where_what_it_needs_can_be_known() {
         for request in every_request() {
             let method = request.method();
-            let judged = Judged::of(request.spec().kind);
+            let judged = AuthorizationPoint::of(request.spec().kind);
             let needs = access::needs(&request);
             assert!(
                 !needs.is_empty(),
@@ -358,16 +373,19 @@ mod tests {
                         | Need::LeaseKeys(_)
                 )
             });
-            assert!(judged != Judged::AtOnce || !looks, "{method} needs a look");
+            assert!(
+                judged != AuthorizationPoint::AtOnce || !looks,
+                "{method} needs a look"
+            );
         }
     }
 
     #[test]
     fn whoever_shows_a_token_is_the_user_of_the_token_until_it_ends() {
-        let who = Who::new("certificate", [127, 0, 0, 1].into());
-        assert_eq!(who.identity().unwrap().name, "certificate");
+        let principal = Principal::new("certificate", [127, 0, 0, 1].into());
+        assert_eq!(principal.identity().unwrap().name, "certificate");
         let bind = |until| {
-            who.token.store(Some(Arc::new(Bound {
+            principal.token.store(Some(Arc::new(TokenIdentity {
                 identity: Arc::new(Identity {
                     name: "anna".into(),
                     generation: Some(3),
@@ -376,9 +394,9 @@ mod tests {
             })));
         };
         bind(stopwatch() + Duration::from_secs(3600));
-        assert_eq!(who.identity().unwrap().name, "anna");
+        assert_eq!(principal.identity().unwrap().name, "anna");
         bind(stopwatch());
-        let ended = who.identity().unwrap_err();
+        let ended = principal.identity().unwrap_err();
         assert_eq!(
             ended.kind,
             ErrorKind::TokenExpired,

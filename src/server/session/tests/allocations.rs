@@ -15,9 +15,9 @@ fn allocated(world: &mut World, count: usize) -> AllocationInfo {
         .collect();
     let mut reads = Vec::with_capacity(count);
     let info = measure(|| {
-        world.session.take_in(&frames, &mut reads).unwrap();
+        world.session.dispatch_batch(&frames, &mut reads).unwrap();
         assert_eq!(world.session.read_round(&frames, &reads).unwrap(), count);
-        world.session.send_off();
+        world.session.submit();
     });
     let replies = world.replies();
     assert_eq!(replies.len(), count);

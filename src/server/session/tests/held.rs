@@ -15,7 +15,7 @@ fn a_put() -> Request {
 }
 
 /// Leaves a write to the driver; where its answer goes.
-fn handed_on(world: &mut World) -> (Arc<Outbox>, u64) {
+fn in_flight(world: &mut World) -> (Arc<Outbox>, u64) {
     let frame = world.frame(Consistency::Linearizable, a_put());
     assert!(world.take_in(&[frame]).0.is_empty());
     let mut mails = Vec::new();
@@ -33,7 +33,7 @@ fn end_stream(world: &mut World) {
 #[tokio::test]
 async fn what_is_done_leaves_its_place_while_the_client_reads_nothing_and_his_stream_ends() {
     let mut world = World::new();
-    let (outbox, frame) = handed_on(&mut world);
+    let (outbox, frame) = in_flight(&mut world);
     assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
     let done = Error::unknown(ErrorKind::LeaderChanged, "nobody knows");
     outbox.deliver(frame, Delivery::Reply(Err(done)));
@@ -42,21 +42,21 @@ async fn what_is_done_leaves_its_place_while_the_client_reads_nothing_and_his_st
     assert_eq!(written, Err(StreamError::TooSlow));
     assert_eq!(world.shared.backlog.waiting(Class::Write), 0);
     assert_eq!(world.shared.budget.taken(), 0);
-    assert_eq!(world.shared.handed_on(), 1, "it is still to be given out");
+    assert_eq!(world.shared.in_flight(), 1, "it is still to be given out");
 }
 
 #[test]
 fn what_an_ended_stream_asked_for_keeps_its_place_until_it_is_done() {
     let mut world = World::new();
-    let (outbox, frame) = handed_on(&mut world);
+    let (outbox, frame) = in_flight(&mut world);
     end_stream(&mut world);
-    assert_eq!(world.shared.handed_on(), 0);
+    assert_eq!(world.shared.in_flight(), 0);
     assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
     outbox.deliver(frame, Delivery::CaughtUp);
     assert_eq!(world.shared.backlog.waiting(Class::Write), 0);
     assert_eq!(world.shared.budget.taken(), 0);
     // Or until nobody has it any more.
-    let (outbox, _) = handed_on(&mut world);
+    let (outbox, _) = in_flight(&mut world);
     end_stream(&mut world);
     assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
     drop(outbox);
@@ -128,7 +128,7 @@ fn a_password_is_not_hashed_for_whoever_may_not_set_it() {
         ),
         "{kind:?}"
     );
-    assert_eq!(world.shared.handed_on(), 0);
+    assert_eq!(world.shared.in_flight(), 0);
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn whose_a_lease_is_can_be_looked_up_while_scans_take_all_their_slots() {
 #[test]
 fn a_write_whose_stream_ends_is_in_the_audit_file_and_no_other_of_its_number_hides_it() {
     let mut world = World::auditing();
-    let (_outbox, number) = handed_on(&mut world);
+    let (_outbox, number) = in_flight(&mut world);
     world.next_request = number;
     let other = world.frame(Consistency::Linearizable, Request::Status);
     assert!(world.take_in(&[other]).0.is_empty());

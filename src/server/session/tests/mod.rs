@@ -28,7 +28,7 @@ use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::driver::Mail;
 use crate::server::session::admission::AdmissionOptions;
 use crate::server::session::outbox::{Delivery, Stages};
-use crate::server::session::point_read::Asked;
+use crate::server::session::point_read::IndexedRead;
 use crate::time::Instant;
 use crate::types::LogId;
 use crate::wire::client::{ClientFrame, ServerFrame};
@@ -156,10 +156,10 @@ impl World {
             )),
             founds_alone: false,
             timing: Timing::default(),
-            vitals: Arc::default(),
+            lease_stats: Arc::default(),
             lease_duration: Duration::from_millis(500),
             lease_enabled: true,
-            handed_on: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             removed: Arc::default(),
             integrity: Arc::default(),
             slow: SlowLog::new(slow),
@@ -253,8 +253,8 @@ impl World {
 
     /// One batch, as the session's task takes it in; how much was there to be written at once.
     fn take_in(&mut self, frames: &[Frame]) -> (Vec<ServerFrame>, usize) {
-        let mut reads: Vec<Asked> = Vec::new();
-        self.session.take_in(frames, &mut reads).unwrap();
+        let mut reads: Vec<IndexedRead> = Vec::new();
+        self.session.dispatch_batch(frames, &mut reads).unwrap();
         let (mut replies, mut most) = (Vec::new(), 0);
         let mut rest = &reads[..];
         loop {
@@ -266,7 +266,7 @@ impl World {
             let done = self.session.read_round(frames, rest).unwrap();
             rest = &rest[done..];
         }
-        self.session.send_off();
+        self.session.submit();
         (replies, most)
     }
 
@@ -302,13 +302,13 @@ impl World {
 }
 
 /// What the streams of a connection share that may hold so many bytes.
-fn shares(bytes_max: usize) -> Arc<Shares> {
-    Arc::new(Shares {
+fn shares(bytes_max: usize) -> Arc<ConnectionState> {
+    Arc::new(ConnectionState {
         in_flight: InFlight::new(4096),
         budget: ByteBudget::new(bytes_max),
         scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
         watch_sender: WatchSender::new(),
-        who: Who::new("tester", [127, 0, 0, 1].into()),
+        principal: Principal::new("tester", [127, 0, 0, 1].into()),
         address: ([127, 0, 0, 1], 1).into(),
     })
 }
@@ -445,7 +445,7 @@ async fn asked_aside(
     let mut deliveries = Vec::new();
     world.session.outbox.take(&mut deliveries).await;
     for answered in deliveries {
-        world.session.give_out(answered);
+        world.session.complete(answered);
     }
     let result = world.replies().pop().unwrap().result;
     world.session.written();
@@ -484,12 +484,12 @@ async fn a_scan_that_the_lease_does_not_cover_goes_to_the_driver_and_comes_back(
     for _ in 0..2 {
         outbox.take(&mut deliveries).await;
         for answered in deliveries.drain(..) {
-            world.session.give_out(answered);
+            world.session.complete(answered);
         }
     }
     let response = world.replies().pop().unwrap().result.unwrap();
     assert_eq!(path(&response), ReadPath::Serializable);
-    assert_eq!(world.shared.handed_on(), 0);
+    assert_eq!(world.shared.in_flight(), 0);
 }
 
 fn txn(success: Vec<TxnOp>) -> Request {
@@ -580,7 +580,7 @@ async fn an_unverified_state_is_never_served() {
     let waiting: Vec<u64> = (1..world.next_request).collect();
     for frame in waiting {
         let caught_up = (frame, Delivery::CaughtUp, Stages::default());
-        world.session.give_out(caught_up);
+        world.session.complete(caught_up);
     }
     let replies = world.replies();
     assert_eq!(replies.len(), 9);
@@ -636,16 +636,16 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
     // Reads that are answered at once hold nothing.
     assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
     let reply = Delivery::Reply(Err(refused));
-    world.session.give_out((1, reply, Stages::default()));
+    world.session.complete((1, reply, Stages::default()));
     assert_eq!(world.replies().len(), 1);
     assert_eq!(world.shared.budget.taken(), 0);
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
-    assert_eq!(world.shared.handed_on(), 1);
+    assert_eq!(world.shared.in_flight(), 1);
 }
 
 /// What is left to the driver, of as many as are sent.
-fn handed_on(world: &mut World, request: &Request) -> usize {
-    let before = world.shared.handed_on();
+fn in_flight(world: &mut World, request: &Request) -> usize {
+    let before = world.shared.in_flight();
     for _ in 0..40 {
         let frame = world.frame(Consistency::LinearizableQuorum, request.clone());
         let (replies, _) = world.take_in(&[frame]);
@@ -662,7 +662,7 @@ fn handed_on(world: &mut World, request: &Request) -> usize {
     }
     // Nobody drives a node here: what was left to it is forgotten.
     world.shared.mailbox.take(&mut Vec::new(), Duration::ZERO);
-    world.shared.handed_on() - before
+    world.shared.in_flight() - before
 }
 
 #[test]
@@ -673,11 +673,11 @@ fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
         ..PutRequest::default()
     });
     let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
-    assert_eq!(handed_on(&mut world, &everything()), 8);
-    assert_eq!(handed_on(&mut world, &put), 8);
-    assert_eq!(handed_on(&mut world, &get("k")), 8);
-    assert_eq!(handed_on(&mut world, &renewal), 8);
-    assert_eq!(world.shared.handed_on(), 32);
+    assert_eq!(in_flight(&mut world, &everything()), 8);
+    assert_eq!(in_flight(&mut world, &put), 8);
+    assert_eq!(in_flight(&mut world, &get("k")), 8);
+    assert_eq!(in_flight(&mut world, &renewal), 8);
+    assert_eq!(world.shared.in_flight(), 32);
     // A read that the lease covers waits nowhere.
     assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
     let rendered = world.shared.metrics.render(|_| {});
@@ -688,12 +688,12 @@ fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
     }
     // One is answered: a renewal has its place, and nobody else.
     let answered = Delivery::Reply(Err(Error::not_applied(ErrorKind::NoLeader, "none")));
-    world.session.give_out((1, answered, Stages::default()));
+    world.session.complete((1, answered, Stages::default()));
     world.replies();
     for request in [everything(), put, get("k")] {
-        assert_eq!(handed_on(&mut world, &request), 0, "{request:?}");
+        assert_eq!(in_flight(&mut world, &request), 0, "{request:?}");
     }
-    assert_eq!(handed_on(&mut world, &renewal), 1);
+    assert_eq!(in_flight(&mut world, &renewal), 1);
 }
 
 #[test]
@@ -747,7 +747,7 @@ async fn a_scan_keeps_its_place_until_its_result_is_written() {
         world.session.outbox.take(&mut deliveries).await;
     }
     for answered in deliveries.drain(..) {
-        world.session.give_out(answered);
+        world.session.complete(answered);
     }
     // The results are encoded and not written: the others have to wait.
     let more = tokio::time::timeout(Duration::from_millis(200), async {
@@ -769,7 +769,7 @@ fn what_is_no_request_is_an_error_whatever_else_the_batch_holds() {
     assert!(
         world
             .session
-            .take_in(&[good, bad], &mut Vec::new())
+            .dispatch_batch(&[good, bad], &mut Vec::new())
             .is_err()
     );
 }

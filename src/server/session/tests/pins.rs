@@ -13,7 +13,7 @@ use crate::api::{
     PutRequest, RangeRequest, Request, RequestKind, Secret, SortTarget, TxnOp, TxnRequest,
 };
 use crate::kv::access::needs;
-use crate::server::session::auth::{Judged, Note};
+use crate::server::session::auth::{AuthorizationPoint, Note};
 
 /// Requests of which it depends on more than their kind what follows.
 fn variants() -> Vec<(&'static str, Request)> {
@@ -118,7 +118,7 @@ fn what_follows_from_what_a_request_is_stays_as_it_was() {
         )
         .unwrap();
         writeln!(out, "class: {:?}", spec.class).unwrap();
-        writeln!(out, "judged: {:?}", Judged::of(spec.kind)).unwrap();
+        writeln!(out, "judged: {:?}", AuthorizationPoint::of(spec.kind)).unwrap();
         writeln!(out, "audit: {:?}", Note::of(&request)).unwrap();
         writeln!(out, "needs: {:?}", needs(&request)).unwrap();
     }

@@ -50,7 +50,7 @@ fn written(world: &mut World, quorum: Duration, apply: Duration) {
     }
     let refused = Error::not_applied(ErrorKind::LeaseNotFound, "none");
     let answered = (frame, Delivery::Reply(Err(refused)), stages);
-    world.session.give_out(answered);
+    world.session.complete(answered);
     assert_eq!(world.replies().len(), 1);
 }
 
