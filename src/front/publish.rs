@@ -145,12 +145,12 @@ where
     }
 
     /// Makes of a state that was taken from a backup the one that a new cluster begins with
-    /// ([`kv::begin_anew`]).
+    /// ([`kv::reset_identity`]).
     ///
     /// # Errors
     /// Fatal, and this batch is to be dropped.
-    pub fn begin_anew(&mut self, leap: i64) -> Result<Progress, D::Error> {
-        kv::begin_anew(&mut self.overlay, leap)
+    pub fn reset_identity(&mut self, leap: i64) -> Result<Progress, D::Error> {
+        kv::reset_identity(&mut self.overlay, leap)
     }
 
     /// What was changed so far, for watches.

@@ -115,17 +115,17 @@ pub struct Compacted {
 /// # Errors
 /// The store's error, which is fatal for the reader.
 pub fn compacted<V: View>(view: &V) -> Result<Compacted, V::Error> {
-    let sweep = Sweep::read(view)?;
+    let gc = GcProgress::read(view)?;
     Ok(Compacted {
-        through: sweep.through,
-        removed: ContentHash(sweep.removed),
-        is_settled: sweep.next == Revision::first(sweep.through),
+        through: gc.through,
+        removed: ContentHash(gc.removed),
+        is_settled: gc.next == Revision::first(gc.through),
     })
 }
 
 /// The sum of what compaction has removed from `view`.
 pub(super) fn removed<V: View>(view: &V) -> Result<ContentHash, V::Error> {
-    Sweep::read(view).map(|sweep| ContentHash(sweep.removed))
+    GcProgress::read(view).map(|gc| ContentHash(gc.removed))
 }
 
 /// Removes some compacted history. Must be committed atomically: a part of it would leave an
@@ -138,16 +138,16 @@ pub fn compact_step<S: Store>(
     budget: &CompactionBudget,
 ) -> Result<CompactionStep, S::Error> {
     let target = meta::progress(store)?.compact_revision;
-    let mut sweep = Sweep::read(store)?;
+    let mut gc = GcProgress::read(store)?;
     let mut step = CompactionStep::default();
-    if sweep.through == target {
+    if gc.through == target {
         step.finished = true;
         return Ok(step);
     }
-    sweep.adopt(target);
+    gc.adopt(target);
 
     let span = Span::between(
-        keys::event_key(sweep.next),
+        keys::event_key(gc.next),
         keys::event_key(Revision::first(target + 1)),
     );
     let events: Vec<Pair> = store
@@ -158,7 +158,7 @@ pub fn compact_step<S: Store>(
     let mut remover = Remover {
         store,
         hasher: RecordHasher::default(),
-        sum: sweep.removed,
+        sum: gc.removed,
         removed: 0,
         bytes: 0,
     };
@@ -174,17 +174,17 @@ pub fn compact_step<S: Store>(
         if place.main < target {
             remover.remove(Space::Events, key, &record);
         }
-        sweep.next = place.next();
+        gc.next = place.next();
         step.events += 1;
     }
     step.removed = remover.removed;
     step.bytes = remover.bytes;
-    sweep.removed = remover.sum;
+    gc.removed = remover.sum;
     if all && is_last {
-        sweep.finish(target);
+        gc.finish(target);
         step.finished = true;
     }
-    sweep.write(store);
+    gc.write(store);
     Ok(step)
 }
 
@@ -233,7 +233,7 @@ const SWEEP_BYTES: usize = 52;
 
 /// The progress of the removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sweep {
+struct GcProgress {
     /// The compact revision that was last finished.
     through: i64,
     /// The one being worked on; `through` when none is.
@@ -244,7 +244,7 @@ struct Sweep {
     removed: u128,
 }
 
-impl Sweep {
+impl GcProgress {
     fn read<V: View>(view: &V) -> Result<Self, V::Error> {
         match view.get(Space::Local, SWEEP)? {
             Some(record) => Ok(Self::decode(&record)?),

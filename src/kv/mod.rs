@@ -22,7 +22,6 @@
 //! is a trait ([`View`], [`Store`]).
 
 pub mod access;
-mod anew;
 mod apply;
 mod clients;
 mod command;
@@ -41,6 +40,7 @@ mod read;
 mod record;
 mod record_hash;
 mod replies;
+mod restore;
 mod scan;
 mod space_alarm;
 mod store;
@@ -49,7 +49,6 @@ mod sum;
 pub(crate) mod tests;
 mod txn;
 
-pub use anew::begin_anew;
 pub use apply::apply;
 pub use clients::idle_sessions;
 pub use command::{Command, CommandError, LeaseMark, LeaseMarkKind};
@@ -69,6 +68,7 @@ pub use read::{RangeReply, range};
 pub use record::{key_value, record_of};
 pub use record_hash::ContentHash;
 pub use replies::OUTSTANDING_MAX;
+pub use restore::reset_identity;
 pub use scan::{Chunk, Scan, ScanBudget};
 pub use space_alarm::SpaceAlarm;
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};

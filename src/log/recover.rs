@@ -81,7 +81,7 @@ pub(super) struct Extent {
 
 /// All that was found.
 #[derive(Debug)]
-pub(super) struct Found<F> {
+pub(super) struct Recovered<F> {
     /// Segments with an opening, oldest first.
     pub(super) used: Vec<Used<F>>,
     /// Prepared segments after them.
@@ -115,7 +115,7 @@ pub(super) fn read<D: Disk>(
     disk: &mut D,
     options: &LogOptions,
     named: &[SyncedBatch],
-) -> Result<Found<D::File>, LogError> {
+) -> Result<Recovered<D::File>, LogError> {
     let mut numbers: Vec<u64> = disk
         .list(FOLDER)?
         .iter()
@@ -170,7 +170,7 @@ fn read_header<F: DiskFile>(
 struct Reader<'a, F> {
     options: &'a LogOptions,
     named: BTreeMap<u64, Vec<u128>>,
-    found: Found<F>,
+    found: Recovered<F>,
     image: Vec<u8>,
     previous: Option<u64>,
     /// A file whose preparation did not finish: it must be the last.
@@ -189,7 +189,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         Self {
             options,
             named,
-            found: Found {
+            found: Recovered {
                 used: Vec::new(),
                 spares: Vec::new(),
                 others: Vec::new(),
@@ -506,7 +506,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
     }
 
     /// The last look: what had to be there and is not.
-    fn finish(mut self) -> Found<F> {
+    fn finish(mut self) -> Recovered<F> {
         if self.found.damage.is_none() {
             self.found.damage = self.missing().err();
         }
@@ -564,12 +564,12 @@ impl<'a, F: DiskFile> Reader<'a, F> {
     }
 }
 
-impl<F> Found<F> {
+impl<F> Recovered<F> {
     /// Takes in where the log begins. What is said of entries that were deleted with their segment
     /// since is of use only for its note, until a later one says more.
     fn begin_after(&mut self, base: Base, anew: bool) {
         if anew {
-            self.tip.begin_anew(base.id);
+            self.tip.reset(base.id);
             self.records.clear();
         } else if base.id.index >= self.tip.base.index {
             let gone = base.id.index.0 - self.tip.base.index.0;

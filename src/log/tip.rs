@@ -75,7 +75,7 @@ impl Tip {
         if self.holds(base) {
             self.rebase(base);
         } else {
-            self.begin_anew(base);
+            self.reset(base);
         }
     }
 
@@ -85,7 +85,7 @@ impl Tip {
     }
 
     /// The log begins after `base`, and nothing that was here counts.
-    pub(super) fn begin_anew(&mut self, base: LogId) {
+    pub(super) fn reset(&mut self, base: LogId) {
         self.terms.clear();
         self.base = base;
         self.last = base;
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((tip.base, tip.last), (id(1, 1), id(1, 1)));
         tip.push(id(2, 6));
         assert_eq!(tip.id_at(LogIndex(2)), Some(id(2, 6)));
-        tip.begin_anew(id(9, 7));
+        tip.reset(id(9, 7));
         assert_eq!((tip.base, tip.last), (id(9, 7), id(9, 7)));
         assert!(tip.holds(id(9, 7)) && !tip.holds(id(9, 6)));
         assert_eq!(tip.id_at(LogIndex(2)), None);

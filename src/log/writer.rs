@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::log::record::{Base, Item, Record, View};
-use crate::log::recover::{Extent, Facts, Found, Spare};
+use crate::log::recover::{Extent, Facts, Recovered, Spare};
 use crate::log::sector::block_align;
 use crate::log::segment::{
     DATA_AT, FOLDER, Header, OPENING_AT, Opening, Seed, batch_bytes, file_name, number_of,
@@ -47,7 +47,7 @@ enum Body<F> {
     /// In use.
     Sound(Box<Tail<F>>),
     /// Damaged: nothing can be appended until [`Log::repair`].
-    Damaged { found: Box<Found<F>> },
+    Damaged { found: Box<Recovered<F>> },
 }
 
 /// The end of a sound log.
@@ -286,7 +286,7 @@ impl<D: Disk> Log<D> {
             let mut tail = Tail::repair(&mut self.disk, &self.options, found)?;
             if found.is_void && !tail.is_new() {
                 // Else the next start would miss again what is missing now.
-                tail.begin_anew(&mut self.disk, &self.options)?;
+                tail.reset(&mut self.disk, &self.options)?;
             }
             self.body = Body::Sound(Box::new(tail));
             Ok(())
@@ -376,7 +376,7 @@ pub(super) struct Look<F> {
     slot: Slot,
     /// The vote file, if there is one, and where its newest slot lies.
     vote_file: Option<(F, u64)>,
-    found: Found<F>,
+    found: Recovered<F>,
 }
 
 impl<F: DiskFile> Look<F> {
@@ -451,7 +451,7 @@ impl<F: DiskFile> Tail<F> {
     fn create<D: Disk<File = F>>(
         disk: &mut D,
         options: &LogOptions,
-        found: &Found<F>,
+        found: &Recovered<F>,
     ) -> Result<Self, DiskError> {
         let spares = found.spares.iter().map(|spare| spare.header.number);
         remove_all(disk, spares.chain(found.others.iter().copied()))?;
@@ -493,7 +493,7 @@ impl<F: DiskFile> Tail<F> {
     fn take_over<D: Disk<File = F>>(
         disk: &mut D,
         options: &LogOptions,
-        found: Found<F>,
+        found: Recovered<F>,
     ) -> Result<Self, DiskError> {
         let mut files: BTreeMap<u64, F> = BTreeMap::new();
         let mut segments = VecDeque::new();
@@ -566,7 +566,7 @@ impl<F: DiskFile> Tail<F> {
     fn repair<D: Disk<File = F>>(
         disk: &mut D,
         options: &LogOptions,
-        found: &mut Found<F>,
+        found: &mut Recovered<F>,
     ) -> Result<Self, DiskError> {
         let kept = found.used.last().map(|used| used.facts.number);
         let names = disk.list(FOLDER)?;
@@ -589,7 +589,7 @@ impl<F: DiskFile> Tail<F> {
         in_use.file.write_zeros(found.gap_at, gap)?;
         wipe(&mut in_use.file, rest)?;
         let spare = make_segment(disk, options, in_use.facts.number + 1)?;
-        let whole = Found {
+        let whole = Recovered {
             used: std::mem::take(&mut found.used),
             spares: vec![spare],
             others: Vec::new(),
@@ -719,7 +719,7 @@ impl<F: DiskFile> Tail<F> {
     }
 
     /// Begins as if nothing had ever been written, but behind it.
-    fn begin_anew<D: Disk<File = F>>(
+    fn reset<D: Disk<File = F>>(
         &mut self,
         disk: &mut D,
         options: &LogOptions,
@@ -728,7 +728,7 @@ impl<F: DiskFile> Tail<F> {
         let nothing = Base::default();
         let tip = &mut self.tip;
         tip.chain = record::encode_base(&nothing, true, tip.chain, &mut self.payload);
-        tip.begin_anew(nothing.id);
+        tip.reset(nothing.id);
         self.has_base = true;
         self.write_batch(disk, options)
     }

@@ -9,7 +9,7 @@ use crate::types::{LogIndex, NodeId};
 
 /// The result of comparing this replica's state with the others'.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Consistency {
+pub enum StateCheck {
     /// No report contradicts it.
     #[default]
     Sound,
@@ -19,7 +19,7 @@ pub enum Consistency {
     Corrupt(LogIndex),
 }
 
-impl Consistency {
+impl StateCheck {
     /// The state may be served.
     pub fn is_sound(self) -> bool {
         self == Self::Sound
@@ -34,12 +34,12 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Compares reports.
 #[derive(Debug, Default)]
-pub(super) struct Referee {
+pub(super) struct CorruptionChecker {
     /// The last reports of each replica, this one's among them, the oldest first.
     pub(super) reports: BTreeMap<NodeId, VecDeque<StateHash>>,
     /// Since when, and at which entry, replicas differ without a majority.
     pub(super) differ: Option<(Instant, LogIndex)>,
-    pub(super) verdict: Consistency,
+    pub(super) verdict: StateCheck,
     /// There is a report that has not been evaluated.
     pub(super) is_news: bool,
     /// When this node, as leader, last proposed a check.
@@ -51,7 +51,7 @@ pub(super) struct Referee {
     pub(super) agreed_at: LogIndex,
 }
 
-impl Referee {
+impl CorruptionChecker {
     pub(super) fn note(&mut self, of: NodeId, report: StateHash) {
         let reports = self.reports.entry(of).or_default();
         if reports.contains(&report) {
@@ -87,7 +87,7 @@ impl Referee {
     pub(super) fn judge(&mut self, now: Instant, own: NodeId, voters: &BTreeSet<NodeId>) {
         self.is_news = false;
         planted!(NeverCompared => return);
-        if let Consistency::Corrupt(_) = self.verdict {
+        if let StateCheck::Corrupt(_) = self.verdict {
             self.differ = None;
             return;
         }
@@ -106,19 +106,19 @@ impl Referee {
                         self.agreed_at = report.index;
                     }
                     self.differ = None;
-                    self.verdict = Consistency::Sound;
+                    self.verdict = StateCheck::Sound;
                     return;
                 }
                 (Some(_), _) if planted!(DifferenceForgiven) => {}
                 (Some(_), _) => {
                     self.differ = None;
-                    self.verdict = Consistency::Corrupt(report.index);
+                    self.verdict = StateCheck::Corrupt(report.index);
                     return;
                 }
                 (None, true) => {
                     let (since, index) = *self.differ.get_or_insert((now, report.index));
                     if now.certainly_after(since + GRACE) {
-                        self.verdict = Consistency::Undecided(index);
+                        self.verdict = StateCheck::Undecided(index);
                     }
                     return;
                 }
@@ -145,36 +145,36 @@ mod tests {
     }
 
     /// The verdict of node 1 of `voters` on these reports, given over time.
-    fn verdict(voters: u64, reports: &[(u64, u64, u128)]) -> Consistency {
+    fn verdict(voters: u64, reports: &[(u64, u64, u128)]) -> StateCheck {
         let voters: BTreeSet<NodeId> = (1..=voters).map(NodeId).collect();
-        let mut referee = Referee::default();
+        let mut checker = CorruptionChecker::default();
         for (node, index, hash) in reports {
-            referee.note(NodeId(*node), report(*index, *hash));
-            referee.judge(at(0), NodeId(1), &voters);
+            checker.note(NodeId(*node), report(*index, *hash));
+            checker.judge(at(0), NodeId(1), &voters);
         }
-        referee.judge(at(10_000), NodeId(1), &voters);
-        referee.verdict
+        checker.judge(at(10_000), NodeId(1), &voters);
+        checker.verdict
     }
 
     #[test]
     fn the_minority_is_wrong_and_only_it() {
         assert_eq!(
             verdict(3, &[(1, 5, 7), (2, 5, 7), (3, 5, 8)]),
-            Consistency::Sound
+            StateCheck::Sound
         );
         assert_eq!(
             verdict(3, &[(1, 5, 7), (3, 5, 8), (2, 5, 7)]),
-            Consistency::Sound
+            StateCheck::Sound
         );
-        let corrupt = Consistency::Corrupt(LogIndex(5));
+        let corrupt = StateCheck::Corrupt(LogIndex(5));
         assert_eq!(verdict(3, &[(1, 5, 8), (2, 5, 7), (3, 5, 7)]), corrupt);
         assert_eq!(verdict(3, &[(2, 5, 7), (3, 5, 7), (1, 5, 8)]), corrupt);
-        assert_eq!(verdict(1, &[(1, 5, 8)]), Consistency::Sound);
+        assert_eq!(verdict(1, &[(1, 5, 8)]), StateCheck::Sound);
     }
 
     #[test]
     fn without_a_majority_nobody_serves_until_there_is_one() {
-        let undecided = Consistency::Undecided(LogIndex(5));
+        let undecided = StateCheck::Undecided(LogIndex(5));
         assert_eq!(verdict(3, &[(1, 5, 7), (2, 5, 8)]), undecided);
         assert_eq!(verdict(2, &[(1, 5, 7), (2, 5, 8)]), undecided);
         assert_eq!(verdict(3, &[(1, 5, 7), (2, 5, 8), (3, 5, 9)]), undecided);
@@ -183,43 +183,43 @@ mod tests {
                 3,
                 &[(1, 5, 7), (2, 5, 8), (1, 9, 70), (2, 9, 80), (3, 9, 70)]
             ),
-            Consistency::Sound
+            StateCheck::Sound
         );
     }
 
     #[test]
     fn reports_that_are_still_under_way_are_waited_for() {
         let voters: BTreeSet<NodeId> = (1..=3).map(NodeId).collect();
-        let mut referee = Referee::default();
-        referee.note(NodeId(1), report(5, 7));
-        referee.note(NodeId(2), report(5, 8));
-        referee.judge(at(0), NodeId(1), &voters);
-        referee.judge(at(1_500), NodeId(1), &voters);
-        assert_eq!(referee.verdict, Consistency::Sound);
-        referee.judge(at(2_500), NodeId(1), &voters);
-        assert_eq!(referee.verdict, Consistency::Undecided(LogIndex(5)));
-        referee.note(NodeId(3), report(5, 7));
-        referee.judge(at(2_600), NodeId(1), &voters);
-        assert_eq!((referee.verdict, referee.agreed), (Consistency::Sound, 1));
+        let mut checker = CorruptionChecker::default();
+        checker.note(NodeId(1), report(5, 7));
+        checker.note(NodeId(2), report(5, 8));
+        checker.judge(at(0), NodeId(1), &voters);
+        checker.judge(at(1_500), NodeId(1), &voters);
+        assert_eq!(checker.verdict, StateCheck::Sound);
+        checker.judge(at(2_500), NodeId(1), &voters);
+        assert_eq!(checker.verdict, StateCheck::Undecided(LogIndex(5)));
+        checker.note(NodeId(3), report(5, 7));
+        checker.judge(at(2_600), NodeId(1), &voters);
+        assert_eq!((checker.verdict, checker.agreed), (StateCheck::Sound, 1));
     }
 
     #[test]
     fn one_who_is_alone_or_hears_of_other_entries_goes_on() {
-        assert_eq!(verdict(3, &[(1, 5, 7)]), Consistency::Sound);
+        assert_eq!(verdict(3, &[(1, 5, 7)]), StateCheck::Sound);
         assert_eq!(
             verdict(3, &[(1, 5, 7), (2, 6, 8), (3, 6, 8)]),
-            Consistency::Sound
+            StateCheck::Sound
         );
         // Not a voter, and so not counted.
         assert_eq!(
             verdict(3, &[(1, 5, 7), (2, 5, 7), (9, 5, 8)]),
-            Consistency::Sound
+            StateCheck::Sound
         );
     }
 
     #[test]
     fn wrong_once_is_wrong_for_good_and_memory_is_bounded() {
-        let corrupt = Consistency::Corrupt(LogIndex(5));
+        let corrupt = StateCheck::Corrupt(LogIndex(5));
         let reports = [
             (1, 5, 8),
             (2, 5, 7),
@@ -229,10 +229,10 @@ mod tests {
             (3, 6, 1),
         ];
         assert_eq!(verdict(3, &reports), corrupt);
-        let mut referee = Referee::default();
+        let mut checker = CorruptionChecker::default();
         for index in 0..1_000 {
-            referee.note(NodeId(2), report(index, 1));
+            checker.note(NodeId(2), report(index, 1));
         }
-        assert_eq!(referee.reports[&NodeId(2)].len(), CHECKS_MAX);
+        assert_eq!(checker.reports[&NodeId(2)].len(), CHECKS_MAX);
     }
 }

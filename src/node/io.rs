@@ -6,7 +6,7 @@
 use crate::api::{Call, Error, Response};
 use crate::kv::access::Author;
 use crate::kv::{HeldLeases, Reply};
-use crate::node::{AskedLeases, SpaceReport};
+use crate::node::{QueriedLeases, SpaceReport};
 use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, Unsaved};
 use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 
@@ -62,7 +62,7 @@ pub struct Installed {
     /// Its revision.
     pub revision: i64,
     /// It contains the cluster's bootstrap command.
-    pub founded: bool,
+    pub bootstrapped: bool,
     /// Every lease in it.
     pub leases: HeldLeases,
     /// The version that the cluster had agreed on.
@@ -86,7 +86,7 @@ pub enum Output {
     CaughtUp(RequestId),
     /// The lease query may be answered from any snapshot opened from now on, for those of the named
     /// leases that exist. Without a permit, as serializable.
-    ReadLeases(RequestId, Option<ReadPermit>, AskedLeases),
+    ReadLeases(RequestId, Option<ReadPermit>, QueriedLeases),
     /// Find sessions in the store that were not used after `unused_since`, and report some. Without
     /// a report, sessions are kept for ever.
     FindIdleSessions {

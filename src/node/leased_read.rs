@@ -84,7 +84,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Consistency, ReadInfo, ReadPath};
-use crate::raft::{Freshness, LeaseCell, Published, ReadPermit, StaleBound};
+use crate::raft::{LeaseCell, Published, ReadPermit, Staleness, StalenessBound};
 use crate::time::Clock;
 #[cfg(leasehold_bugs)]
 use crate::time::Instant;
@@ -197,7 +197,7 @@ enum Ground {
 pub struct Captured<B, T> {
     reads: B,
     ground: Ground,
-    freshness: Option<Arc<Freshness>>,
+    staleness: Option<Arc<Staleness>>,
     buffer: ReadBuffer<T>,
 }
 
@@ -226,7 +226,7 @@ where
         Self {
             reads,
             ground,
-            freshness: published.freshness(),
+            staleness: published.staleness(),
             buffer,
         }
     }
@@ -265,7 +265,7 @@ where
         let leads = lease.is_some() || planted!(MemoizedCheck);
         match consistency {
             Consistency::Linearizable | Consistency::LeaseOnly => leads,
-            Consistency::MaxStaleness(_) => leads || self.freshness.is_some(),
+            Consistency::MaxStaleness(_) => leads || self.staleness.is_some(),
             Consistency::Serializable => true,
             Consistency::LinearizableQuorum => false,
         }
@@ -302,7 +302,7 @@ where
         let Captured {
             reads,
             ground,
-            freshness,
+            staleness,
             buffer,
         } = self.0;
         #[cfg(leasehold_bugs)]
@@ -316,7 +316,7 @@ where
             let now = clock.now();
             #[cfg(leasehold_bugs)]
             let now = buffer.kept.clock(now);
-            bound = freshness.map(|freshness| freshness.bound(now));
+            bound = staleness.map(|staleness| staleness.bound(now));
             let mut looked = reads.iter().take(buffer.found.len());
             if let Ground::Own {
                 commit,
@@ -346,7 +346,7 @@ where
 pub struct Judged<B, T> {
     reads: B,
     permit: Option<ReadPermit>,
-    bound: Option<StaleBound>,
+    bound: Option<StalenessBound>,
     /// This node leads, and its lease is void.
     lapsed: bool,
     /// The driver released the read.
@@ -491,10 +491,10 @@ enum Authority {
     Permit(ReadPermit),
     /// None is needed: the caller asked for this node's own state, however old. With the bound of its
     /// age, if there is one.
-    Serializable(Option<StaleBound>),
+    Serializable(Option<StalenessBound>),
     /// None is needed: the caller asked for this node's own state if it is no older than this, and
     /// that was proved.
-    Bounded(StaleBound),
+    Bounded(StalenessBound),
 }
 
 /// Turns what was read into what may be said.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::lease_questions::{AskedLease, AskedLeases, Question};
+use super::lease_queries::{LeaseQuery, QueriedLease, QueriedLeases};
 use super::lease_tracker::{Lapse, LeaseCounts, LeaseTracker};
 use super::{Node, Output};
 use crate::api::{Call, ErrorKind, LEASE_PAGE_MAX, LeaseRef, Request, Response, ResponseBody};
@@ -54,16 +54,16 @@ impl Node {
                     let body = self.keep_alive(now, leases);
                     return self.reply_lease(id, body);
                 }
-                Question::KeepAlive(leases.clone())
+                LeaseQuery::KeepAlive(leases.clone())
             }
-            Request::LeaseTimeToLive { id, .. } => Question::TimeToLive(*id),
-            Request::LeaseList(list) => Question::List {
+            Request::LeaseTimeToLive { id, .. } => LeaseQuery::TimeToLive(*id),
+            Request::LeaseList(list) => LeaseQuery::List {
                 after: list.after,
                 limit: list.limit,
             },
             _ => unreachable!("these are the questions"),
         };
-        self.leases.questions.insert(id, question);
+        self.leases.queries.insert(id, question);
         self.start_read(now, id, call);
     }
 
@@ -96,17 +96,17 @@ impl Node {
         id: RequestId,
         permit: Option<ReadPermit>,
     ) -> bool {
-        let Some(question) = self.leases.questions.remove(&id) else {
+        let Some(question) = self.leases.queries.remove(&id) else {
             return false;
         };
         let now = self.now;
         let tracker = &self.leases.tracker;
-        let asked = |id: i64| AskedLease {
+        let asked = |id: i64| QueriedLease {
             id,
             remaining_ms: tracker.remaining_ms(now, id),
         };
         let asked = match question {
-            Question::KeepAlive(leases) => {
+            LeaseQuery::KeepAlive(leases) => {
                 if tracker.promoted_in().is_none() {
                     self.refuse(
                         id,
@@ -119,11 +119,11 @@ impl Node {
                 self.reply_lease(id, body);
                 return true;
             }
-            Question::TimeToLive(lease) => AskedLeases {
+            LeaseQuery::TimeToLive(lease) => QueriedLeases {
                 leases: vec![asked(lease)],
                 next: None,
             },
-            Question::List { after, limit } => {
+            LeaseQuery::List { after, limit } => {
                 let limit = match limit {
                     0 => LEASE_PAGE_MAX,
                     limit => limit.min(LEASE_PAGE_MAX),
@@ -133,7 +133,7 @@ impl Node {
                 let has_more = leases.len() > limit;
                 leases.truncate(limit);
                 let next = leases.last().map(|last| last.id).filter(|_| has_more);
-                AskedLeases { leases, next }
+                QueriedLeases { leases, next }
             }
         };
         self.outputs

@@ -20,7 +20,7 @@ use crate::api::{
     Call, Error, ErrorKind, Member, MemberAddRequest, MemberDetails, MemberInfo,
     MemberUpdateRequest, MembersResponse, Membership, Request, Response, ResponseBody,
 };
-use crate::raft::{Change, Configuration, Joining, Unfit};
+use crate::raft::{Change, Configuration, Joining, MembershipError};
 use crate::time::Instant;
 use crate::types::{Incarnation, NodeId, RequestId};
 
@@ -58,7 +58,7 @@ impl Node {
         match self.consensus.change(now, &change) {
             Ok(entry) => {
                 self.members.changes.insert(id, (entry.index, about));
-                self.waiting.add_change(id, deadline);
+                self.pending.add_change(id, deadline);
             }
             Err(refused) => self.refuse_because(id, refused),
         }
@@ -203,7 +203,7 @@ impl Node {
         let complete: Vec<_> = complete.map(|(id, (_, about))| (*id, *about)).collect();
         for (id, about) in complete {
             self.members.changes.remove(&id);
-            self.waiting.take_change(id);
+            self.pending.take_change(id);
             self.answer_members(id, Some(about));
         }
     }
@@ -211,7 +211,7 @@ impl Node {
     /// The next leader may complete them, or not.
     pub(super) fn give_up_on_changes(&mut self) {
         for (id, _) in std::mem::take(&mut self.members.changes) {
-            self.waiting.take_change(id);
+            self.pending.take_change(id);
             let error = Error::unknown(
                 ErrorKind::LeaderChanged,
                 "this node lost leadership before the membership change was complete: check the \
@@ -237,9 +237,9 @@ impl Node {
         self.outputs.push_back(Output::Reply(id, Ok(response)));
     }
 
-    pub(super) fn refuse_unfit(&mut self, id: RequestId, unfit: Unfit) {
+    pub(super) fn refuse_membership_change(&mut self, id: RequestId, error: MembershipError) {
         self.outputs
-            .push_back(Output::Reply(id, Err(refusal(unfit))));
+            .push_back(Output::Reply(id, Err(refusal(error))));
     }
 }
 
@@ -281,42 +281,42 @@ pub fn members_of(configuration: &Configuration) -> Vec<Member> {
 }
 
 fn no_member() -> Error {
-    refusal(Unfit::NoMember)
+    refusal(MembershipError::NoMember)
 }
 
 /// Explains why a membership change is refused, and what to do.
-fn refusal(unfit: Unfit) -> Error {
-    let (kind, detail) = match unfit {
-        Unfit::InProgress => (
+fn refusal(error: MembershipError) -> Error {
+    let (kind, detail) = match error {
+        MembershipError::InProgress => (
             ErrorKind::UnsafeReconfiguration,
             "another membership change is in progress, and two at once would not be safe: retry \
              once `leasehold member list` shows that it is complete"
                 .to_owned(),
         ),
-        Unfit::NotSettled => (
+        MembershipError::NotSettled => (
             ErrorKind::SlowDown { retry_after_ms: 50 },
             "this leader was just elected and does not know yet whether a membership change is in \
              progress: retry shortly"
                 .to_owned(),
         ),
-        Unfit::Member => (ErrorKind::MemberExists, "it is already a member".to_owned()),
-        Unfit::NoMember => (
+        MembershipError::Member => (ErrorKind::MemberExists, "it is already a member".to_owned()),
+        MembershipError::NoMember => (
             ErrorKind::MemberNotFound,
             "there is no such member: see `leasehold member list`".to_owned(),
         ),
-        Unfit::NoVoter => (
+        MembershipError::NoVoter => (
             ErrorKind::UnsafeReconfiguration,
             "the member to replace is not a voter: remove it, and add the other node".to_owned(),
         ),
-        Unfit::NoLearner => (
+        MembershipError::NoLearner => (
             ErrorKind::InvalidArgument,
             "it is already a voter: only a learner can be promoted".to_owned(),
         ),
-        Unfit::LastVoter => (
+        MembershipError::LastVoter => (
             ErrorKind::UnsafeReconfiguration,
             "it is the last voter: without it no quorum would exist".to_owned(),
         ),
-        Unfit::Behind(lag) => (
+        MembershipError::Behind(lag) => (
             ErrorKind::LearnerNotReady,
             match lag {
                 Some(lag) => format!(
@@ -328,18 +328,18 @@ fn refusal(unfit: Unfit) -> Error {
                     .to_owned(),
             },
         ),
-        Unfit::Unreachable { reachable, needed } => (
+        MembershipError::Unreachable { reachable, needed } => (
             ErrorKind::UnsafeReconfiguration,
             format!(
                 "only {reachable} of the future voters answer and {needed} are needed for a \
                  quorum: first bring a member back, or remove a dead one"
             ),
         ),
-        Unfit::TooMany => (
+        MembershipError::TooMany => (
             ErrorKind::UnsafeReconfiguration,
             "the cluster has the maximum number of members: remove one first".to_owned(),
         ),
-        Unfit::TooLarge => (
+        MembershipError::TooLarge => (
             ErrorKind::InvalidArgument,
             "name and addresses are too long: use shorter ones".to_owned(),
         ),
@@ -413,58 +413,74 @@ mod tests {
 
     #[test]
     fn every_refusal_took_no_effect_and_says_what_to_do() {
-        let unreachable = Unfit::Unreachable {
+        let unreachable = MembershipError::Unreachable {
             reachable: 1,
             needed: 2,
         };
         let unsafe_now = ErrorKind::UnsafeReconfiguration;
         let cases = [
-            (Unfit::InProgress, unsafe_now.clone(), "retry once"),
             (
-                Unfit::NotSettled,
+                MembershipError::InProgress,
+                unsafe_now.clone(),
+                "retry once",
+            ),
+            (
+                MembershipError::NotSettled,
                 ErrorKind::SlowDown { retry_after_ms: 50 },
                 "retry shortly",
             ),
-            (Unfit::Member, ErrorKind::MemberExists, "already a member"),
             (
-                Unfit::NoMember,
+                MembershipError::Member,
+                ErrorKind::MemberExists,
+                "already a member",
+            ),
+            (
+                MembershipError::NoMember,
                 ErrorKind::MemberNotFound,
                 "see `leasehold member list`",
             ),
             (
-                Unfit::NoVoter,
+                MembershipError::NoVoter,
                 unsafe_now.clone(),
                 "remove it, and add the other node",
             ),
             (
-                Unfit::NoLearner,
+                MembershipError::NoLearner,
                 ErrorKind::InvalidArgument,
                 "only a learner",
             ),
-            (Unfit::LastVoter, unsafe_now.clone(), "the last voter"),
             (
-                Unfit::Behind(Some(12)),
+                MembershipError::LastVoter,
+                unsafe_now.clone(),
+                "the last voter",
+            ),
+            (
+                MembershipError::Behind(Some(12)),
                 ErrorKind::LearnerNotReady,
                 "still lags by 12 entries",
             ),
-            (Unfit::Behind(None), ErrorKind::LearnerNotReady, "start it"),
+            (
+                MembershipError::Behind(None),
+                ErrorKind::LearnerNotReady,
+                "start it",
+            ),
             (
                 unreachable,
                 unsafe_now.clone(),
                 "only 1 of the future voters answer and 2 are needed for a quorum",
             ),
-            (Unfit::TooMany, unsafe_now, "remove one first"),
+            (MembershipError::TooMany, unsafe_now, "remove one first"),
             (
-                Unfit::TooLarge,
+                MembershipError::TooLarge,
                 ErrorKind::InvalidArgument,
                 "use shorter ones",
             ),
         ];
-        for (unfit, kind, advice) in cases {
-            let error = refusal(unfit);
-            assert_eq!(error.kind, kind, "{unfit:?}");
-            assert_eq!(error.outcome, crate::api::Outcome::NotApplied, "{unfit:?}");
-            assert!(error.detail.contains(advice), "{unfit:?}: {}", error.detail);
+        for (error, kind, advice) in cases {
+            let error = refusal(error);
+            assert_eq!(error.kind, kind, "{error:?}");
+            assert_eq!(error.outcome, crate::api::Outcome::NotApplied, "{error:?}");
+            assert!(error.detail.contains(advice), "{error:?}: {}", error.detail);
         }
     }
 }

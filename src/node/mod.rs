@@ -12,15 +12,15 @@
 
 mod compaction;
 mod compactor;
-mod consistency;
 mod corruption_checker;
 mod io;
-mod lease_questions;
+mod lease_queries;
 mod lease_tracker;
 mod leased_read;
 mod leases;
-mod member_questions;
 mod members;
+mod pending;
+mod pending_members;
 mod proposal_counts;
 mod proposals;
 mod quota;
@@ -28,13 +28,13 @@ pub mod recovery;
 mod requests;
 mod snapshots;
 mod space_report;
+mod state_check;
 #[cfg(test)]
 mod tests;
 pub mod turn;
 mod upgrade;
 mod versions;
 mod view;
-mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,9 +51,9 @@ use crate::time::Instant;
 use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
 
 pub use compactor::AutoCompaction;
-pub use corruption_checker::Consistency;
+pub use corruption_checker::StateCheck;
 pub use io::{Input, Installed, Output};
-pub use lease_questions::{AskedLease, AskedLeases};
+pub use lease_queries::{QueriedLease, QueriedLeases};
 pub use lease_tracker::{
     LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,
 };
@@ -67,12 +67,12 @@ pub use space_report::SpaceReport;
 pub use view::{LeaseTotals, MembersInForce, NodeView};
 
 use compactor::Compactor;
-use corruption_checker::Referee;
-use lease_questions::Leases;
-use member_questions::MemberQuestions;
+use corruption_checker::CorruptionChecker;
+use lease_queries::Leases;
+use pending::PendingRequests;
+use pending_members::PendingMembers;
 use versions::Upgrade;
 use view::SharedConfiguration;
-use waiting::Waiting;
 
 /// Interval at which the leader records the end of the log, to find sessions unused since then.
 const SESSION_SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
@@ -115,25 +115,25 @@ pub struct NodeOptions {
 pub struct Node {
     options: NodeOptions,
     consensus: Consensus,
-    waiting: Waiting,
+    pending: PendingRequests,
     /// So far; those that wait are counted where they wait.
     proposals: Proposals,
     leases: Leases,
-    members: MemberQuestions,
+    members: PendingMembers,
     /// The reading with which the last input was handled.
     now: Instant,
     outputs: VecDeque<Output>,
     applied: LogIndex,
     /// The store's revision there.
     revision: i64,
-    /// The cluster's founding command is applied.
-    founded: bool,
+    /// The cluster's bootstrap command is applied.
+    bootstrapped: bool,
     /// Where this node, as leader, last proposed it.
-    founding: Option<LogId>,
+    bootstrap_entry: Option<LogId>,
     /// As leader: how far the log had come at past instants, oldest first.
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
-    referee: Referee,
+    checker: CorruptionChecker,
     /// The alarm that there is no room, by the last report.
     space_alarm: Option<SpaceAlarm>,
     upgrade: Upgrade,
@@ -142,12 +142,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node as its disks left it. `founded` says whether the store holds the cluster's founding
+    /// A node as its disks left it. `bootstrapped` says whether the store holds the cluster's bootstrap
     /// command, `revision` how far it has come; `now` is read after the data directory is locked.
     pub fn new(
         options: NodeOptions,
         restored: Restored,
-        founded: bool,
+        bootstrapped: bool,
         revision: i64,
         now: Instant,
     ) -> Self {
@@ -155,20 +155,20 @@ impl Node {
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
             compactor: Compactor::new(options.auto_compaction),
-            referee: Referee::default(),
+            checker: CorruptionChecker::default(),
             upgrade: Upgrade::default(),
-            waiting: Waiting::new(options.waiting_max),
+            pending: PendingRequests::new(options.waiting_max),
             proposals: Proposals::default(),
             leases: Leases::new(options.leases, &options.timing),
-            members: MemberQuestions::default(),
+            members: PendingMembers::default(),
             now,
             options,
             consensus,
             outputs: VecDeque::new(),
             applied,
             revision,
-            founded,
-            founding: None,
+            bootstrapped,
+            bootstrap_entry: None,
             session_samples: VecDeque::new(),
             space_alarm: None,
             shared_configuration: SharedConfiguration::default(),
@@ -224,7 +224,7 @@ impl Node {
                 self.compare_states(now);
             }
         }
-        self.found_cluster(now);
+        self.bootstrap_cluster(now);
         self.raise_version(now);
         self.follow_leadership(now);
         if is_tick {
@@ -249,7 +249,7 @@ impl Node {
     /// When to call `handle` with [`Input::Tick`] at the latest.
     pub fn poll_timeout(&self) -> Instant {
         let mut timeout = self.consensus.poll_timeout();
-        if let Some(deadline) = self.waiting.next_deadline() {
+        if let Some(deadline) = self.pending.next_deadline() {
             timeout = timeout.min(deadline);
         }
         timeout.min(self.leases_due())
@@ -272,7 +272,7 @@ impl Node {
 
     /// How many requests wait inside.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.pending.len()
     }
 
     /// This node's consensus, for checkers that compare replicas.
@@ -290,14 +290,14 @@ impl Node {
             );
         }
         let spec = call.request.spec();
-        if self.waiting.is_full(spec.is_urgent()) {
+        if self.pending.is_full(spec.is_urgent()) {
             return self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
                 "too many requests are waiting on this node: retry shortly",
             );
         }
-        if !self.consistency().is_sound() && spec.kind != RequestKind::Transfer {
+        if !self.state_check().is_sound() && spec.kind != RequestKind::Transfer {
             return self.refuse(id, ErrorKind::Corrupt, STATE_DIFFERS);
         }
         if let Request::MoveLeader { target } = call.request {
@@ -328,20 +328,22 @@ impl Node {
     ) {
         match self.consensus.transfer(now, target) {
             Ok(_) => self
-                .waiting
+                .pending
                 .add_transfer(id, self.consensus.status().term, deadline),
             Err(refused) => self.refuse_because(id, refused),
         }
     }
 
-    /// A command that founds the cluster in the log: its identity and first members. Proposed by
+    /// A command that bootstraps the cluster in the log: its identity and first members. Proposed by
     /// the first leader once it is ready; applying it twice changes nothing.
-    fn found_cluster(&mut self, now: Instant) {
-        if self.founded || self.consensus.leads_in().is_none() {
+    fn bootstrap_cluster(&mut self, now: Instant) {
+        if self.bootstrapped || self.consensus.leads_in().is_none() {
             return;
         }
         let status = self.consensus.status();
-        let proposed = self.founding.is_some_and(|id| id.term == status.term);
+        let proposed = self
+            .bootstrap_entry
+            .is_some_and(|id| id.term == status.term);
         if !status.ready || proposed {
             return;
         }
@@ -350,7 +352,7 @@ impl Node {
             members: self.options.members.clone(),
         });
         // A refusal is no loss: the next input tries again.
-        self.founding = self.consensus.propose(now, command.encode()).ok();
+        self.bootstrap_entry = self.consensus.propose(now, command.encode()).ok();
     }
 
     /// Asks for sessions that were not used since a sample old enough. The clock is the
@@ -400,7 +402,7 @@ impl Node {
             return;
         };
         for (id, reply) in replies {
-            self.founded |= self.founding == Some(id);
+            self.bootstrapped |= self.bootstrap_entry == Some(id);
             // The reply to a retry is the first one, of an earlier revision.
             self.revision = self.revision.max(reply.revision);
             for change in &reply.leases {
@@ -441,7 +443,7 @@ impl Node {
                     let id = RequestId(read.0);
                     self.leases.forget(id);
                     self.members.forget(id);
-                    if !self.waiting.take_read(id) {
+                    if !self.pending.take_read(id) {
                         continue;
                     }
                     match refusal {
@@ -489,7 +491,7 @@ impl Node {
                 expiring: tracker.expiring(),
             },
             members,
-            consistency: self.consistency(),
+            state_check: self.state_check(),
             checks_agreed: self.checks_agreed(),
             disk_silent: consensus.stalled_disk(self.now),
             clock_regressions: published.lease_counters().clock_regressions(),

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::waiting::What;
+use super::pending::PendingKind;
 use super::{Node, Output};
 use crate::api::{Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody};
 use crate::kv::access::Author;
 use crate::kv::{Command, Operation, Reply};
-use crate::raft::{ReadId, ReadMode, ReadPermit, Refused};
+use crate::raft::{ProposalError, ReadId, ReadMode, ReadPermit};
 use crate::time::Instant;
 use crate::types::{LogId, RequestId, Term};
 
@@ -56,7 +56,7 @@ impl Node {
             return;
         }
         match self.consensus.propose(now, command.encode()) {
-            Ok(entry) => self.waiting.add_write(entry, id, deadline),
+            Ok(entry) => self.pending.add_write(entry, id, deadline),
             Err(refused) => {
                 self.note_refused_write(refused);
                 self.refuse_because(id, refused);
@@ -90,15 +90,15 @@ impl Node {
             Consistency::LinearizableQuorum => ReadMode::Quorum,
             Consistency::LeaseOnly => ReadMode::Lease,
             Consistency::Serializable => {
-                self.waiting
-                    .add(id, deadline, What::Read(call.min_revision));
-                return self.waiting.wait_for_revision(id, call.min_revision, None);
+                self.pending
+                    .add(id, deadline, PendingKind::Read(call.min_revision));
+                return self.pending.wait_for_revision(id, call.min_revision, None);
             }
         };
-        self.waiting
-            .add(id, deadline, What::Read(call.min_revision));
+        self.pending
+            .add(id, deadline, PendingKind::Read(call.min_revision));
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
-            self.waiting.take_read(id);
+            self.pending.take_read(id);
             self.leases.forget(id);
             self.members.forget(id);
             self.refuse_because(id, refused);
@@ -106,12 +106,12 @@ impl Node {
     }
 
     pub(super) fn permit_read(&mut self, id: RequestId, permit: ReadPermit) {
-        self.waiting.permit_read(id, permit);
+        self.pending.permit_read(id, permit);
     }
 
     /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
-        while let Some((id, permit)) = self.waiting.take_released(self.applied, self.revision) {
+        while let Some((id, permit)) = self.pending.take_released(self.applied, self.revision) {
             if self.answer_lease_question(id, permit) || self.answer_member_list(id) {
                 continue;
             }
@@ -123,10 +123,10 @@ impl Node {
     }
 
     pub(super) fn answer_write(&mut self, id: LogId, reply: Reply) {
-        let Some((term, request)) = self.waiting.writes.get(&id.index).copied() else {
+        let Some((term, request)) = self.pending.writes.get(&id.index).copied() else {
             return;
         };
-        self.waiting.remove(request);
+        self.pending.remove(request);
         let result = if term == id.term || planted!(WaitersByIndex) {
             self.proposals.repeated += u64::from(reply.is_repeat);
             let header = self.header(reply.revision);
@@ -152,12 +152,12 @@ impl Node {
 
     pub(super) fn expire_requests(&mut self, now: Instant) {
         let late = "the cluster did not finish the request within its deadline";
-        while let Some((id, what)) = self.waiting.take_expired(now) {
+        while let Some((id, what)) = self.pending.take_expired(now) {
             self.leases.forget(id);
             self.members.forget(id);
-            self.proposals.failed += u64::from(matches!(what, What::Write(_)));
+            self.proposals.failed += u64::from(matches!(what, PendingKind::Write(_)));
             let error = match what {
-                What::EarlyRead(revision) => Error::not_applied(
+                PendingKind::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
                     format!(
                         "the read requires at least revision {revision}, but this node has reached \
@@ -165,10 +165,10 @@ impl Node {
                         self.revision
                     ),
                 ),
-                What::Read(_) | What::PermittedRead(..) => {
+                PendingKind::Read(_) | PendingKind::PermittedRead(..) => {
                     Error::not_applied(ErrorKind::DeadlineExceeded, late)
                 }
-                What::Write(_) | What::Transfer | What::Change => {
+                PendingKind::Write(_) | PendingKind::Transfer | PendingKind::Change => {
                     Error::unknown(ErrorKind::DeadlineExceeded, late)
                 }
             };
@@ -180,22 +180,22 @@ impl Node {
     /// may still be committed by the next leader.
     pub(super) fn give_up_on_lost_leadership(&mut self) {
         let leadership = self.consensus.leads_in();
-        if self.waiting.leadership == leadership {
+        if self.pending.leadership == leadership {
             return;
         }
-        self.waiting.leadership = leadership;
+        self.pending.leadership = leadership;
         self.give_up_on_changes();
         planted!(WaitersKept => return);
         let over = |term: &Term| Some(*term) != leadership;
         let writes: Vec<RequestId> = self
-            .waiting
+            .pending
             .writes
             .values()
             .filter(|(term, _)| over(term))
             .map(|(_, id)| *id)
             .collect();
         for id in writes {
-            self.waiting.remove(id);
+            self.pending.remove(id);
             self.proposals.failed += 1;
             let error = Error::unknown(
                 ErrorKind::LeaderChanged,
@@ -210,17 +210,17 @@ impl Node {
     /// Answers hand-overs once they are given up, or it is known who leads a later term: somebody
     /// else, or this node again, because they came to nothing.
     pub(super) fn answer_transfers(&mut self) {
-        if self.waiting.transfers.is_empty() {
+        if self.pending.transfers.is_empty() {
             return;
         }
         let status = self.consensus.status();
         let Some(leader) = status.leader else { return };
         let given_up = leader == self.options.id && !self.consensus.is_handing_over();
         let over = |term: &Term| *term < status.term || given_up;
-        let transfers = self.waiting.transfers.iter();
+        let transfers = self.pending.transfers.iter();
         let transfers = transfers.filter(|(_, term)| over(term)).map(|(id, _)| *id);
         for id in transfers.collect::<Vec<RequestId>>() {
-            self.waiting.remove(id);
+            self.pending.remove(id);
             let result = if leader == self.options.id {
                 Err(Error::not_applied(
                     ErrorKind::DeadlineExceeded,
@@ -248,31 +248,31 @@ impl Node {
         self.outputs.push_back(Output::Reply(id, Err(refusal)));
     }
 
-    pub(super) fn refuse_because(&mut self, id: RequestId, refused: Refused) {
+    pub(super) fn refuse_because(&mut self, id: RequestId, refused: ProposalError) {
         match refused {
-            Refused::NotLeader { .. } => self.refuse_not_leader(id),
-            Refused::Transferring => self.refuse(
+            ProposalError::NotLeader { .. } => self.refuse_not_leader(id),
+            ProposalError::Transferring => self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 10 },
                 "leadership is being transferred: retry shortly",
             ),
-            Refused::Busy => self.refuse(
+            ProposalError::Busy => self.refuse(
                 id,
                 ErrorKind::SlowDown { retry_after_ms: 20 },
                 "too many writes are waiting to be committed: retry shortly",
             ),
-            Refused::TooLarge => self.refuse(
+            ProposalError::TooLarge => self.refuse(
                 id,
                 ErrorKind::Internal,
                 "the write is within the request limits but larger than one log entry",
             ),
-            Refused::NoTarget => self.refuse(
+            ProposalError::NoTarget => self.refuse(
                 id,
                 ErrorKind::InvalidArgument,
                 "the named node cannot become leader: it is not a voter of this cluster, or it is \
                  this node",
             ),
-            Refused::Unfit(unfit) => self.refuse_unfit(id, unfit),
+            ProposalError::Membership(error) => self.refuse_membership_change(id, error),
         }
     }
 

@@ -13,15 +13,15 @@ impl Node {
         let Installed {
             id,
             revision,
-            founded,
+            bootstrapped,
             leases,
             cluster_version,
         } = installed;
-        self.founded |= founded;
+        self.bootstrapped |= bootstrapped;
         self.upgrade.reached(cluster_version);
         self.revision = self.revision.max(revision);
         self.applied = self.applied.max(id.index);
-        self.leases.begin_anew(leases, &self.options.timing);
+        self.leases.reset(leases, &self.options.timing);
         self.consensus.handle(now, raft::Input::Applied(id.index));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::corruption_checker::Consistency;
+use super::corruption_checker::StateCheck;
 use super::proposal_counts::Proposals;
 use crate::raft;
 use crate::raft::Configuration;
@@ -24,7 +24,7 @@ pub struct NodeView {
     /// The members.
     pub members: MembersInForce,
     /// What the comparison of states with other nodes has shown.
-    pub consistency: Consistency,
+    pub state_check: StateCheck,
     /// How many comparisons agreed.
     pub checks_agreed: u64,
     /// For how long the disk has owed an answer, if that is longer than a promise lasts.

@@ -319,11 +319,11 @@ bugs! {
     NamesRepeat "F1" "names of a follower's questions repeat after a restart"
         ["age_is_not_told_by_a_name_that_two_lives_share"]
     AgeOfNewestName "F1" "a state is as young as the last question, answered or not"
-        ["raft::freshness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
+        ["raft::staleness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
     AgeUnapplied "F1" "what is committed counts for the age of a state that has not applied it"
         ["age_counts_only_what_is_applied"]
     AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
-        ["raft::freshness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
+        ["raft::staleness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
     AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
         ["age_is_forgotten_when_a_clock_runs_back"]
     LeaderAgeIsNow "Q1" "a leader's state is as old as its last look, not as its last quorum"

@@ -27,10 +27,12 @@
 
 use bytes::Bytes;
 
-use crate::raft::leading::unknown_peers;
+use crate::raft::leader::unknown_peers;
 use crate::raft::quorum::DETAILS_BYTES_MAX;
 use crate::raft::role::RoleState;
-use crate::raft::{Configuration, Consensus, Invalidation, MEMBERS_MAX, Message, Payload, Refused};
+use crate::raft::{
+    Configuration, Consensus, Invalidation, MEMBERS_MAX, Message, Payload, ProposalError,
+};
 use crate::time::Instant;
 use crate::types::{LogId, NodeId};
 
@@ -76,7 +78,7 @@ pub enum Joining {
 
 /// Why members may not be changed like that, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum MembershipError {
     /// Another change is not complete yet.
     InProgress,
     /// This leader has not committed an entry of its own term yet.
@@ -113,40 +115,40 @@ impl Consensus {
     ///
     /// # Errors
     /// Refused changes change nothing.
-    pub fn change(&mut self, now: Instant, change: &Change) -> Result<LogId, Refused> {
+    pub fn change(&mut self, now: Instant, change: &Change) -> Result<LogId, ProposalError> {
         self.observe(now);
         self.may_change()?;
         let joint = self.log.configuration().is_joint();
         if joint && !planted!(ChangesOverlap) {
-            return Err(Refused::Unfit(Unfit::InProgress));
+            return Err(ProposalError::Membership(MembershipError::InProgress));
         }
-        let next = self.changed(change).map_err(Refused::Unfit)?;
+        let next = self.changed(change).map_err(ProposalError::Membership)?;
         let id = self.append_next(next);
         self.settle();
         Ok(id)
     }
 
     /// Whether a configuration may follow the one in force.
-    pub(super) fn may_change(&self) -> Result<(), Refused> {
+    pub(super) fn may_change(&self) -> Result<(), ProposalError> {
         let RoleState::Leader(leader) = &self.role else {
             let leader = self.known_leader();
-            return Err(Refused::NotLeader { leader });
+            return Err(ProposalError::NotLeader { leader });
         };
         if leader.transfer.is_some() {
-            return Err(Refused::Transferring);
+            return Err(ProposalError::Transferring);
         }
         let own = self.log.term_at(self.commit) == Some(self.hard.term);
         if !own && !planted!(ChangeBeforeOwnCommit) {
-            return Err(Refused::Unfit(Unfit::NotSettled));
+            return Err(ProposalError::Membership(MembershipError::NotSettled));
         }
         if !self.is_configuration_committed() && !planted!(ChangesOverlap) {
-            return Err(Refused::Unfit(Unfit::InProgress));
+            return Err(ProposalError::Membership(MembershipError::InProgress));
         }
         Ok(())
     }
 
     /// What `change` makes of the configuration in force.
-    fn changed(&self, change: &Change) -> Result<Configuration, Unfit> {
+    fn changed(&self, change: &Change) -> Result<Configuration, MembershipError> {
         let now = self.log.configuration();
         let mut next = now.clone();
         match change {
@@ -156,10 +158,10 @@ impl Consensus {
                 role,
             } => {
                 if now.is_member(*member) || *member == NodeId(0) {
-                    return Err(Unfit::Member);
+                    return Err(MembershipError::Member);
                 }
                 if now.members().len() >= MEMBERS_MAX {
-                    return Err(Unfit::TooMany);
+                    return Err(MembershipError::TooMany);
                 }
                 next.learners.insert(*member);
                 match role {
@@ -168,7 +170,7 @@ impl Consensus {
                     Joining::InPlaceOf(voter) if now.voters.contains(voter) => {
                         next.joining.insert(*member, Some(*voter));
                     }
-                    Joining::InPlaceOf(_) => return Err(Unfit::NoVoter),
+                    Joining::InPlaceOf(_) => return Err(MembershipError::NoVoter),
                 }
                 keep(&mut next, *member, details)?;
             }
@@ -176,7 +178,7 @@ impl Consensus {
             Change::Remove(member) if now.voters.contains(member) => {
                 next.voters.remove(member);
                 if next.voters.is_empty() {
-                    return Err(Unfit::LastVoter);
+                    return Err(MembershipError::LastVoter);
                 }
                 for place in next.joining.values_mut() {
                     place.take_if(|voter| *voter == *member);
@@ -185,14 +187,14 @@ impl Consensus {
             }
             Change::Remove(member) => {
                 if !next.learners.remove(member) {
-                    return Err(Unfit::NoMember);
+                    return Err(MembershipError::NoMember);
                 }
                 next.joining.remove(member);
                 next.details.remove(member);
             }
             Change::Update { member, details } => {
                 if !now.is_member(*member) {
-                    return Err(Unfit::NoMember);
+                    return Err(MembershipError::NoMember);
                 }
                 keep(&mut next, *member, details)?;
             }
@@ -201,18 +203,22 @@ impl Consensus {
     }
 
     /// The configuration in which the learner `member` votes, in the place of `replaced`.
-    fn promoted(&self, member: NodeId, replaced: Option<NodeId>) -> Result<Configuration, Unfit> {
+    fn promoted(
+        &self,
+        member: NodeId,
+        replaced: Option<NodeId>,
+    ) -> Result<Configuration, MembershipError> {
         let now = self.log.configuration();
         if !now.is_member(member) {
-            return Err(Unfit::NoMember);
+            return Err(MembershipError::NoMember);
         }
         if !now.learners.contains(&member) {
-            return Err(Unfit::NoLearner);
+            return Err(MembershipError::NoLearner);
         }
         // While it catches up this is asked at every acknowledgement: nothing is copied before.
         let lag = self.lag_of(member);
         if lag.is_none_or(|lag| lag > LAG_MAX) && !planted!(PromotedUnready) {
-            return Err(Unfit::Behind(lag));
+            return Err(MembershipError::Behind(lag));
         }
         let mut next = now.clone();
         next.learners.remove(&member);
@@ -226,11 +232,11 @@ impl Consensus {
 
     /// `next`, whose voters are others, as what follows the configuration in force: joint. Refused
     /// if too few of them answer, for then nothing would be decided any more.
-    fn after(&self, mut next: Configuration) -> Result<Configuration, Unfit> {
+    fn after(&self, mut next: Configuration) -> Result<Configuration, MembershipError> {
         let reachable = next.voters.iter().filter(|voter| self.answers(**voter));
         let (reachable, needed) = (reachable.count(), next.voters.len() / 2 + 1);
         if reachable < needed {
-            return Err(Unfit::Unreachable { reachable, needed });
+            return Err(MembershipError::Unreachable { reachable, needed });
         }
         next.outgoing = Some(self.log.configuration().voters.clone());
         planted!(NoJoint => next.outgoing = None);
@@ -397,9 +403,9 @@ impl Consensus {
     }
 }
 
-fn keep(next: &mut Configuration, member: NodeId, details: &Bytes) -> Result<(), Unfit> {
+fn keep(next: &mut Configuration, member: NodeId, details: &Bytes) -> Result<(), MembershipError> {
     if details.len() > DETAILS_BYTES_MAX {
-        return Err(Unfit::TooLarge);
+        return Err(MembershipError::TooLarge);
     }
     next.details.insert(member, details.clone());
     Ok(())

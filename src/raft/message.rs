@@ -259,7 +259,7 @@ pub struct TimeoutNow {
 /// A damaged replica asks how much it must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rejoin {
-    /// Names the asking process: drawn at its start.
+    /// Names the process that asks: drawn at its start.
     pub nonce: u64,
 }
 

@@ -23,7 +23,7 @@
 //! ([`Input::Compact`]). A follower that needs what is gone is sent a whole state instead
 //! ([`Output::SendSnapshot`]), by whatever way the shell has; heartbeats go on meanwhile, so it goes
 //! on promising. What arrives there takes the place of its log and its state machine in one step
-//! ([`Output::Install`]); see `compacting.rs`.
+//! ([`Output::Install`]); see `snapshot.rs`.
 //!
 //! Members change by joint configurations ([`Consensus::change`]; see `membership.rs`), which are in
 //! force from their append on, for commitment, elections and the lease alike.
@@ -31,25 +31,25 @@
 //! Caveats. Nothing here can notice that a machine's two clocks both lie; the tripwire can only tell
 //! afterwards (P37).
 
-mod asking;
 mod bounded;
-mod compacting;
 mod config;
 mod consensus;
 mod digest;
 mod election;
-mod following;
-mod freshness;
+mod follower;
+mod leader;
 mod leader_lease;
-mod leading;
 mod log;
 mod membership;
 mod message;
 mod output;
 mod progress;
 mod quorum;
+mod read_index;
 mod reads;
 mod role;
+mod snapshot;
+mod staleness;
 #[cfg(test)]
 mod tests;
 
@@ -58,10 +58,9 @@ use std::sync::Arc;
 pub(crate) use bounded::bounded;
 pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::{COMMAND_BYTES_MAX, Consensus};
-pub use freshness::{Freshness, StaleBound};
 pub(crate) use leader_lease::LeaderLease;
 pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
-pub use membership::{Change, Joining, Unfit};
+pub use membership::{Change, Joining, MembershipError};
 pub use message::{
     APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
     HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
@@ -72,6 +71,7 @@ pub use output::{
     Unsaved,
 };
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
+pub use staleness::{Staleness, StalenessBound};
 
 use crate::sync::{AtomicU8, AtomicU64, Count, Ordering, Slot};
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -94,7 +94,7 @@ pub struct Restored {
     /// The log is damaged: neither vote nor campaign (A23).
     pub quarantined: bool,
     /// The data directory was empty, and this node has not shown since that it takes part in the
-    /// founding of its cluster: it may be a member that lost everything. See
+    /// bootstrap of its cluster: it may be a member that lost everything. See
     /// [`Consensus::is_unproven`].
     pub unproven: bool,
     /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
@@ -110,7 +110,7 @@ pub struct Published {
     leader: AtomicU64,
     role: AtomicU8,
     lease: Slot<LeaseCell>,
-    freshness: Slot<Freshness>,
+    staleness: Slot<Staleness>,
     lease_counters: Arc<LeaseCounters>,
     messages_refused: Count,
     lost_logs: Count,
@@ -129,8 +129,8 @@ impl Published {
 
     /// What is known of how old this node's applied state can be; `None` while nothing is. Load it
     /// before the store is read.
-    pub fn freshness(&self) -> Option<Arc<Freshness>> {
-        self.freshness.load_full()
+    pub fn staleness(&self) -> Option<Arc<Staleness>> {
+        self.staleness.load_full()
     }
 
     /// The node's term.
@@ -173,7 +173,7 @@ impl Published {
             leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
             role: AtomicU8::new(self.role.load(Ordering::Acquire)),
             lease: Slot::new(self.lease.load_full()),
-            freshness: Slot::new(self.freshness.load_full()),
+            staleness: Slot::new(self.staleness.load_full()),
             lease_counters: self.lease_counters.clone(),
             messages_refused: Count::new(self.messages_refused()),
             lost_logs: Count::new(self.lost_logs()),
@@ -219,7 +219,7 @@ const ROLES: [Role; 6] = [
 
 /// Why a proposal, read or transfer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ProposalError {
     /// This node does not lead.
     NotLeader {
         /// Who does, where known.
@@ -234,7 +234,7 @@ pub enum Refused {
     /// The command is larger than a message to a peer may be.
     TooLarge,
     /// Members may not be changed like that, or not now.
-    Unfit(Unfit),
+    Membership(MembershipError),
 }
 
 /// How consensus stands.

@@ -48,9 +48,9 @@ pub enum Standing {
         index: LogIndex,
         /// The life of the node that is a member; `None` if none is.
         incarnation: Option<Incarnation>,
-        /// The members that the cluster was founded with, by name; empty where that is not known.
+        /// The members that the cluster was bootstrapped with, by name; empty where that is not known.
         #[serde(deserialize_with = "bounded::<MEMBERS_MAX, _, _>")]
-        founders: Vec<String>,
+        initial_members: Vec<String>,
     },
 }
 

@@ -202,7 +202,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
             encoded(&Standing::Known {
                 index: LogIndex(300),
                 incarnation: Some(Incarnation(5)),
-                founders: vec!["n1".to_owned()],
+                initial_members: vec!["n1".to_owned()],
             }),
             "09000000150100c35ed70b01ac02010501026e31",
         ),

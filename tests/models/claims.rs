@@ -255,10 +255,10 @@ impl World {
         if !scope.ages {
             return;
         }
-        let Some(freshness) = replica.core.published().freshness() else {
+        let Some(staleness) = replica.core.published().staleness() else {
             return;
         };
-        let bound = freshness.bound(replica.clock);
+        let bound = staleness.bound(replica.clock);
         if replica.applied < bound.index() {
             return;
         }

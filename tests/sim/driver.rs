@@ -88,7 +88,7 @@ impl World {
             None => {
                 self.handle(node, Input::Tick);
                 let node_now = &self.process(node).node;
-                let (consistency, agreed) = (node_now.consistency(), node_now.checks_agreed());
+                let (consistency, agreed) = (node_now.state_check(), node_now.checks_agreed());
                 self.judge.compared(node, consistency, agreed);
                 self.process(node).is_sound = consistency.is_sound();
                 self.watches_may_show(node, consistency.is_sound());

@@ -70,17 +70,17 @@ pub(crate) fn r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more(
     stage.wait(1_000);
     for which in 0..3 {
         let consistency = consistency(&stage, which);
-        assert_eq!(consistency, Some(node::Consistency::Sound), "n{which}");
+        assert_eq!(consistency, Some(node::StateCheck::Sound), "n{which}");
     }
     let one = stage.other(1);
     stage.world.judge.errs(one, true);
     stage.world.machines[one].miscomputes = true;
     stage.write();
     stage.until("the difference is found", 10_000, |stage| {
-        matches!(consistency(stage, one), Some(node::Consistency::Corrupt(_)))
+        matches!(consistency(stage, one), Some(node::StateCheck::Corrupt(_)))
     });
     for other in [0, 1, 2].into_iter().filter(|other| *other != one) {
-        assert_eq!(consistency(&stage, other), Some(node::Consistency::Sound));
+        assert_eq!(consistency(&stage, other), Some(node::StateCheck::Sound));
     }
     let read = stage.read_at(one, Consistency::Serializable, 200);
     assert_eq!(read, Fate::NotApplied, "not even what may be old");
@@ -102,11 +102,11 @@ pub(crate) fn r4_a_member_whose_state_differs_finds_out_and_serves_nothing_more(
         .ask(one, Action::Get(0, Consistency::Serializable), 40_000_000);
     assert!(matches!(shown, Fate::Read { .. }), "{shown:?}");
     stage.wait(2_000);
-    assert_eq!(consistency(&stage, one), Some(node::Consistency::Sound));
+    assert_eq!(consistency(&stage, one), Some(node::StateCheck::Sound));
     stage.ends_well();
 }
 
-fn consistency(stage: &Stage, node: usize) -> Option<node::Consistency> {
+fn consistency(stage: &Stage, node: usize) -> Option<node::StateCheck> {
     let process = stage.world.machines[node].process.as_ref();
-    process.map(|process| process.node.consistency())
+    process.map(|process| process.node.state_check())
 }

@@ -38,10 +38,10 @@ impl World {
     pub(crate) fn base_configuration(&self, node: usize) -> Configuration {
         let disk = &self.machines[node].disk;
         let before = disk.base().index.0 as usize;
-        let is_founder = node < self.options.founders;
+        let is_initial_member = node < self.options.founders;
         match latest(&disk.entries()[..before]) {
             Some(configuration) => configuration.clone(),
-            None if is_founder || before > 0 => founding(&self.options),
+            None if is_initial_member || before > 0 => founding(&self.options),
             // Whoever waits to be made a member knows nothing of the cluster.
             None => Configuration::default(),
         }

@@ -33,11 +33,11 @@ impl World {
     fn member(&self, node: usize, timing: &Timing) -> Member {
         let founders = self.options.founders;
         let names: Vec<String> = (1..=founders).map(|number| format!("n{number}")).collect();
-        let is_founder = node < founders;
+        let is_initial_member = node < founders;
         let machine = &self.machines[node];
         // A node that bootstrapped its cluster alone takes in no other before that has been changed.
         let ran_alone = founders == 1 && *machine.disk.bootstrap() != Bootstrap::Missing;
-        let exists = !is_founder || ran_alone || machine.cluster_exists;
+        let exists = !is_initial_member || ran_alone || machine.cluster_exists;
         Member {
             id: NodeId(node as u64 + 1),
             state: match exists {
@@ -45,7 +45,7 @@ impl World {
                 false => ClusterState::New,
             },
             initial: names.clone(),
-            is_founder,
+            is_initial_member,
             told: names,
             election_timeout_max: timing.election_timeout_max,
             versions: kv::KNOWN_VERSIONS,

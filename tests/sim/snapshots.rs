@@ -126,7 +126,7 @@ impl World {
         let installed = Installed {
             id: progress.applied,
             revision: progress.revision,
-            founded: founded.is_some(),
+            bootstrapped: founded.is_some(),
             leases,
             cluster_version,
         };

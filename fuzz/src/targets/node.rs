@@ -277,13 +277,13 @@ impl World {
             quarantined,
             ..Restored::default()
         };
-        let founded = kv::cluster_info(&self.store).expect("memory does not fail");
+        let bootstrapped = kv::cluster_info(&self.store).expect("memory does not fail");
         self.peers.log.clone_from(&self.disk.entries);
         say(format_args!("{} starts with {restored:?}", self.now));
         self.node = Node::new(
             options(self.lives),
             restored,
-            founded.is_some(),
+            bootstrapped.is_some(),
             progress.revision,
             self.now,
         );

@@ -15,7 +15,7 @@ fn compaction(revision: i64) -> Command {
     }
 }
 
-fn sweep(store: &mut MemStore) {
+fn collect_garbage(store: &mut MemStore) {
     while !compact_step(store, &WHOLE).unwrap().finished {}
 }
 
@@ -115,7 +115,7 @@ fn the_latest_value_of_each_live_key_survives_however_old() {
         machine.put("new", "1");
     }
     machine.run(&compaction(12));
-    sweep(&mut machine.store);
+    collect_garbage(&mut machine.store);
     assert_eq!(machine.get("old"), Some(kv("old", "1", 2, 2, 1)));
     assert_eq!(machine.get("new"), Some(kv("new", "1", 3, 12, 10)));
     assert_eq!(count(&machine, Space::History), 2);
@@ -131,7 +131,7 @@ fn a_deleted_key_leaves_nothing_behind() {
     }
     machine.put("other", "1");
     machine.run(&compaction(machine.progress().revision));
-    sweep(&mut machine.store);
+    collect_garbage(&mut machine.store);
     assert_eq!(count(&machine, Space::History), 1, "the other key's");
     assert_eq!(count(&machine, Space::Events), 1);
     assert_eq!(machine.get("a"), None);
@@ -188,7 +188,7 @@ fn a_compaction_that_overtakes_another_leaves_nothing_of_it() {
     assert!(!compact_step(&mut machine.store, &few).unwrap().finished);
     assert!(!compacted(&machine.store).unwrap().is_settled);
     machine.run(&compaction(7));
-    sweep(&mut machine.store);
+    collect_garbage(&mut machine.store);
     assert_eq!(count(&machine, Space::Events), 1);
     assert_eq!(count(&machine, Space::History), 1);
     let state = compacted(&machine.store).unwrap();
@@ -201,7 +201,7 @@ fn a_damaged_record_of_the_removal_is_noticed() {
     machine.put("a", "1");
     machine.put("a", "2");
     machine.run(&compaction(3));
-    sweep(&mut machine.store);
+    collect_garbage(&mut machine.store);
     let (key, record) = machine
         .store
         .range(Space::Local, &Span::all())
@@ -226,7 +226,7 @@ fn damage_to_any_record_that_is_left_is_found_as_before() {
         machine.put("b", value);
     }
     machine.run(&compaction(5));
-    sweep(&mut machine.store);
+    collect_garbage(&mut machine.store);
     let kept = content_hash(&machine.store).unwrap();
     for space in [Space::Current, Space::History, Space::Events] {
         let pairs: Vec<Pair> = machine
@@ -302,7 +302,7 @@ proptest! {
         }
         for store in &mut replicas {
             prop_assert_eq!(content_hash(store), scan(store));
-            sweep(store);
+            collect_garbage(store);
             prop_assert_eq!(content_hash(store), scan(store));
             model.check(store);
             model.check_compacted(store);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::leading::{nanos, next_in};
+use super::promotion::{nanos, next_in};
 use super::{CONTINUED_MAX, FLIGHTS_MAX, LEASE_BATCH_MAX, LeaseTracker, VISITS_MAX};
 use crate::api::LeaseRef;
 use crate::time::Instant;
@@ -12,18 +12,18 @@ impl LeaseTracker {
     /// Finds the leases due at `now`. Examines at most some thousand; if there are more,
     /// [`Self::next_wakeup`] is now.
     pub fn tick(&mut self, now: Instant) {
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return;
         };
         let mut visits = VISITS_MAX;
-        leading.has_more = false;
+        promotion.has_more = false;
         let tick = nanos(self.options.tick);
-        while let Some(mut bucket) = leading.wheel.first_entry() {
+        while let Some(mut bucket) = promotion.wheel.first_entry() {
             if bucket.key().saturating_mul(tick) > now.boot {
                 break;
             }
             if visits == 0 {
-                leading.has_more = true;
+                promotion.has_more = true;
                 return;
             }
             let Some(lease) = bucket.get_mut().pop() else {
@@ -40,31 +40,31 @@ impl LeaseTracker {
             }
             tracked.is_in_wheel = false;
             if now.certainly_after(tracked.deadline) {
-                leading.queue(tracked);
+                promotion.queue(tracked);
             } else {
                 let left = tracked.deadline.at_most_since(now);
-                leading.put_at(&self.options, tracked, now.boot.saturating_add(nanos(left)));
+                promotion.put_at(&self.options, tracked, now.boot.saturating_add(nanos(left)));
             }
         }
-        while let Some((restart_ms, id)) = next_in(&self.order, leading.walked) {
-            if !now.certainly_after(leading.began + Duration::from_millis(restart_ms)) {
+        while let Some((restart_ms, id)) = next_in(&self.order, promotion.walked) {
+            if !now.certainly_after(promotion.began + Duration::from_millis(restart_ms)) {
                 break;
             }
             if visits == 0 {
-                leading.has_more = true;
+                promotion.has_more = true;
                 return;
             }
             visits -= 1;
-            leading.walked = Some((restart_ms, id));
+            promotion.walked = Some((restart_ms, id));
             let tracked = self
                 .leases
                 .get_mut(&id)
                 .expect("the order has what is there");
-            let is_covered = tracked.terms.lease.grant_index <= leading.applied.0;
+            let is_covered = tracked.terms.lease.grant_index <= promotion.applied.0;
             if tracked.epoch != self.epoch && is_covered {
                 tracked.note(self.epoch, now);
-                tracked.deadline = leading.began + Duration::from_millis(restart_ms);
-                leading.queue(tracked);
+                tracked.deadline = promotion.began + Duration::from_millis(restart_ms);
+                promotion.queue(tracked);
             }
         }
     }
@@ -72,15 +72,15 @@ impl LeaseTracker {
     /// The next leases whose expiry to propose; empty while enough proposals are in flight. The
     /// caller must report the outcome with [`Self::proposed`] or [`Self::not_proposed`].
     pub fn take_due(&mut self, now: Instant) -> Vec<LeaseRef> {
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return Vec::new();
         };
         let mut batch = Vec::new();
-        if leading.flights.len() >= FLIGHTS_MAX {
+        if promotion.flights.len() >= FLIGHTS_MAX {
             return batch;
         }
         while batch.len() < LEASE_BATCH_MAX
-            && let Some(lease) = leading.due.pop_front()
+            && let Some(lease) = promotion.due.pop_front()
         {
             let Some(tracked) = self.leases.get_mut(&lease.id) else {
                 continue;
@@ -89,7 +89,7 @@ impl LeaseTracker {
                 continue;
             }
             tracked.is_queued = false;
-            let is_expiring = leading.expiring.contains_key(&lease.id);
+            let is_expiring = promotion.expiring.contains_key(&lease.id);
             // It may have been renewed while it was queued.
             let is_due = is_expiring || now.certainly_after(tracked.deadline);
             if is_due && tracked.terms.ending.is_none() {
@@ -101,62 +101,62 @@ impl LeaseTracker {
 
     /// The expiry of `batch` is in the log at `index`; these leases can no longer be renewed (A15).
     pub fn proposed(&mut self, index: LogIndex, batch: Vec<LeaseRef>) {
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return;
         };
         for lease in &batch {
-            leading.expiring.insert(lease.id, Some(index));
+            promotion.expiring.insert(lease.id, Some(index));
         }
-        leading.flights.insert(index, batch);
+        promotion.flights.insert(index, batch);
     }
 
     /// The expiry of `batch` could not be proposed: it is retried.
     pub fn not_proposed(&mut self, batch: Vec<LeaseRef>) {
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return;
         };
         for lease in batch.into_iter().rev() {
             if let Some(tracked) = self.leases.get_mut(&lease.id) {
                 tracked.is_queued = true;
-                leading.due.push_front(lease);
+                promotion.due.push_front(lease);
             }
         }
     }
 
     /// The entry at `index`, of this leadership, has been applied, and its changes taken in.
     pub fn landed(&mut self, index: LogIndex) {
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return;
         };
-        for lease in leading.flights.remove(&index).unwrap_or_default() {
+        for lease in promotion.flights.remove(&index).unwrap_or_default() {
             let Some(tracked) = self.leases.get_mut(&lease.id) else {
-                leading.expiring.remove(&lease.id);
+                promotion.expiring.remove(&lease.id);
                 continue;
             };
             let is_same = lease.means(tracked.terms.lease.grant_index);
             if !is_same || tracked.terms.ending.is_some() {
-                leading.expiring.remove(&lease.id);
+                promotion.expiring.remove(&lease.id);
                 continue;
             }
             // A failed expiry is retried.
-            leading.expiring.insert(lease.id, None);
+            promotion.expiring.insert(lease.id, None);
             if !tracked.is_queued {
                 tracked.is_queued = true;
-                leading.due.push_back(lease);
+                promotion.due.push_back(lease);
             }
         }
-        for mark in leading.mark_flights.remove(&index).unwrap_or_default() {
-            leading.marking.remove(&mark.lease.id);
+        for mark in promotion.mark_flights.remove(&index).unwrap_or_default() {
+            promotion.marking.remove(&mark.lease.id);
         }
-        if leading.continuing == Some(index) {
-            leading.continuing = None;
+        if promotion.continuing == Some(index) {
+            promotion.continuing = None;
         }
     }
 
     /// Leases whose deletion to continue; empty while a continuation is in flight.
     pub fn to_continue(&self) -> Vec<LeaseRef> {
-        match &self.leading {
-            Some(leading) if leading.continuing.is_none() => {
+        match &self.promotion {
+            Some(promotion) if promotion.continuing.is_none() => {
                 let some = self.revoking.iter().take(CONTINUED_MAX);
                 some.filter_map(|id| self.leases.get(id))
                     .map(|tracked| tracked.terms.lease)
@@ -168,8 +168,8 @@ impl LeaseTracker {
 
     /// That stands in the log at `index`.
     pub fn continued(&mut self, index: LogIndex) {
-        if let Some(leading) = &mut self.leading {
-            leading.continuing = Some(index);
+        if let Some(promotion) = &mut self.promotion {
+            promotion.continuing = Some(index);
         }
     }
 }

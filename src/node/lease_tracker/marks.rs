@@ -13,26 +13,26 @@ impl LeaseTracker {
     /// checkpoints to make (T9). Of each lease one mark at most is under way (A14).
     pub fn take_marks(&mut self, now: Instant) -> Vec<LeaseMark> {
         let mut marks = Vec::new();
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return marks;
         };
         while marks.len() < LEASE_BATCH_MAX
-            && let Some(lease) = leading.clears.pop_front()
+            && let Some(lease) = promotion.clears.pop_front()
         {
             let known = self.leases.get(&lease.id);
             let waits = known.is_some_and(|known| known.terms.is_checkpointed);
-            if waits && !leading.marking.contains(&lease.id) {
+            if waits && !promotion.marking.contains(&lease.id) {
                 let kind = LeaseMarkKind::Clear;
                 marks.push(LeaseMark { lease, kind });
             }
         }
-        if !marks.is_empty() || !leading.mark_flights.is_empty() {
+        if !marks.is_empty() || !promotion.mark_flights.is_empty() {
             return marks;
         }
-        if !now.certainly_after(leading.checkpoint_due) {
+        if !now.certainly_after(promotion.checkpoint_due) {
             return marks;
         }
-        let from = match leading.checkpoint_from {
+        let from = match promotion.checkpoint_from {
             Some(last) => Bound::Excluded(last),
             None => Bound::Unbounded,
         };
@@ -45,13 +45,13 @@ impl LeaseTracker {
             visits -= 1;
             last = Some(id);
             let tracked = &self.leases[&id];
-            let is_expiring = leading.expiring.contains_key(&id);
-            if is_expiring || tracked.terms.ending.is_some() || leading.marking.contains(&id) {
+            let is_expiring = promotion.expiring.contains_key(&id);
+            if is_expiring || tracked.terms.ending.is_some() || promotion.marking.contains(&id) {
                 continue;
             }
             let deadline = tracked.deadline_in(
                 self.epoch,
-                leading,
+                promotion,
                 restart_ms(self.restart_min_ms, &tracked.terms),
             );
             // By the clock that says more: a new leader must not end it sooner than this one (A14).
@@ -68,9 +68,9 @@ impl LeaseTracker {
             }
         }
         let at_end = last.is_none_or(|last| self.long.last() == Some(&last));
-        leading.checkpoint_from = if at_end { None } else { last };
+        promotion.checkpoint_from = if at_end { None } else { last };
         if at_end {
-            leading.checkpoint_due = now + self.options.checkpoint_interval;
+            promotion.checkpoint_due = now + self.options.checkpoint_interval;
         }
         self.counts.checkpoints += marks.len() as u64;
         if at_end && marks.is_empty() {
@@ -81,18 +81,18 @@ impl LeaseTracker {
 
     /// Leases to whom nobody can have a longer promise any more than they have now (A13).
     fn take_settled(&mut self, now: Instant) -> Vec<LeaseMark> {
-        let Some(leading) = &self.leading else {
+        let Some(promotion) = &self.promotion else {
             return Vec::new();
         };
         let settled = self.outlasting.iter().filter_map(|id| {
             let tracked = self.leases.get(id)?;
             let since = match tracked.epoch == self.epoch {
                 true => tracked.changed,
-                false => leading.began,
+                false => promotion.began,
             };
             let over = since + Duration::from_millis(tracked.terms.restart_ms);
             let is_over = now.certainly_after(over) && !tracked.terms.is_checkpointed;
-            (is_over && !leading.marking.contains(id)).then_some(LeaseMark {
+            (is_over && !promotion.marking.contains(id)).then_some(LeaseMark {
                 lease: tracked.terms.lease,
                 kind: LeaseMarkKind::Settle {
                     ttl_ms: tracked.terms.ttl_ms,
@@ -104,11 +104,11 @@ impl LeaseTracker {
 
     /// These marks stand in the log at `index`.
     pub fn marked(&mut self, index: LogIndex, marks: Vec<LeaseMark>) {
-        if let Some(leading) = &mut self.leading {
-            leading
+        if let Some(promotion) = &mut self.promotion {
+            promotion
                 .marking
                 .extend(marks.iter().map(|mark| mark.lease.id));
-            leading.mark_flights.insert(index, marks);
+            promotion.mark_flights.insert(index, marks);
         }
     }
 }

@@ -15,9 +15,9 @@
 //! Pure: takes `now`, and returns what is due.
 
 mod expiry;
-mod leading;
 mod marks;
 mod options;
+mod promotion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ use crate::types::{LogIndex, Term};
 
 pub use options::LeaseOptions;
 
-use leading::{Leading, Tracked, nanos, next_in};
+use promotion::{Promotion, TrackedLease, nanos, next_in};
 
 /// Maximum number of leases that one entry expires, checkpoints or continues.
 pub const LEASE_BATCH_MAX: usize = 512;
@@ -54,7 +54,7 @@ pub struct LeaseTracker {
     options: LeaseOptions,
     /// The minimum time that a lease with a checkpoint gets from a new leader.
     restart_min_ms: u64,
-    leases: BTreeMap<i64, Tracked>,
+    leases: BTreeMap<i64, TrackedLease>,
     /// The number of keys attached to all of them.
     keys: u64,
     /// Every lease by what it gets from a new leader, in milliseconds.
@@ -70,7 +70,7 @@ pub struct LeaseTracker {
     ended_order: VecDeque<i64>,
     /// Rises with each promotion: what was noted of a lease in an earlier one is void.
     epoch: u64,
-    leading: Option<Leading>,
+    promotion: Option<Promotion>,
     /// Renewals so far, of which some are measured.
     renewals: u64,
     counts: LeaseCounts,
@@ -127,7 +127,7 @@ impl LeaseTracker {
             ended: BTreeMap::new(),
             ended_order: VecDeque::new(),
             epoch: 0,
-            leading: None,
+            promotion: None,
             renewals: 0,
             counts: LeaseCounts::default(),
         }
@@ -158,11 +158,11 @@ impl LeaseTracker {
 
     /// How many are due and have not been ended yet.
     pub fn expiring(&self) -> usize {
-        let of = |leading: &Leading| {
-            let flying: usize = leading.flights.values().map(Vec::len).sum();
-            leading.due.len() + flying
+        let of = |promotion: &Promotion| {
+            let flying: usize = promotion.flights.values().map(Vec::len).sum();
+            promotion.due.len() + flying
         };
-        self.leading.as_ref().map_or(0, of)
+        self.promotion.as_ref().map_or(0, of)
     }
 
     /// What happened since the last call.
@@ -177,18 +177,21 @@ impl LeaseTracker {
 
     /// The term for which it keeps deadlines.
     pub fn promoted_in(&self) -> Option<Term> {
-        self.leading.as_ref().map(|leading| leading.term)
+        self.promotion.as_ref().map(|promotion| promotion.term)
     }
 
     /// The leader of `term` has applied everything it was elected with, up to `applied` at least:
     /// every lease begins anew, with all its time. Again in the same term where the leader was not
     /// itself for a while (T15): then what is expiring stays so.
     pub fn promote(&mut self, now: Instant, term: Term, applied: LogIndex) {
-        let before = self.leading.take().filter(|leading| leading.term == term);
+        let before = self
+            .promotion
+            .take()
+            .filter(|promotion| promotion.term == term);
         if !planted!(DeadlinesKept) {
             self.epoch += 1;
         }
-        let mut leading = Leading {
+        let mut promotion = Promotion {
             term,
             began: now,
             applied,
@@ -206,12 +209,12 @@ impl LeaseTracker {
             has_more: false,
         };
         if let Some(before) = before {
-            leading.expiring = before.expiring;
-            leading.flights = before.flights;
-            leading.marking = before.marking;
-            leading.mark_flights = before.mark_flights;
-            leading.continuing = before.continuing;
-            for (id, at) in &leading.expiring {
+            promotion.expiring = before.expiring;
+            promotion.flights = before.flights;
+            promotion.marking = before.marking;
+            promotion.mark_flights = before.mark_flights;
+            promotion.continuing = before.continuing;
+            for (id, at) in &promotion.expiring {
                 let Some(tracked) = self.leases.get_mut(id) else {
                     continue;
                 };
@@ -220,21 +223,21 @@ impl LeaseTracker {
                 tracked.deadline = deadline;
                 if at.is_none() {
                     tracked.is_queued = true;
-                    leading.due.push_back(tracked.terms.lease);
+                    promotion.due.push_back(tracked.terms.lease);
                 }
             }
         }
         planted!(DeadlinesKept => for tracked in self.leases.values_mut() {
             if tracked.epoch == self.epoch {
-                leading.put_at(&self.options, tracked, tracked.deadline.boot);
+                promotion.put_at(&self.options, tracked, tracked.deadline.boot);
             }
         });
-        self.leading = Some(leading);
+        self.promotion = Some(promotion);
     }
 
     /// This node is no longer leader: drops the deadlines.
     pub fn demote(&mut self) {
-        self.leading = None;
+        self.promotion = None;
     }
 
     /// Records the effect of an entry on a lease; `now` is a reading from after it was applied.
@@ -288,7 +291,7 @@ impl LeaseTracker {
     /// before the renewal applied if `is_caught_up`.
     pub fn renew(&mut self, now: Instant, lease: LeaseRef, is_caught_up: bool) -> LeaseKept {
         let deadline = self.deadline(lease.id);
-        let Some(leading) = &mut self.leading else {
+        let Some(promotion) = &mut self.promotion else {
             return LeaseKept::Undecided;
         };
         let known = self.leases.get_mut(&lease.id);
@@ -306,13 +309,18 @@ impl LeaseTracker {
             Some(LeaseEnd::Revoked) => return LeaseKept::Revoked,
             None => {}
         }
-        if leading.expiring.contains_key(&lease.id) && !planted!(ExpiringRevived) {
+        if promotion.expiring.contains_key(&lease.id) && !planted!(ExpiringRevived) {
             return LeaseKept::Undecided;
         }
-        let in_flight = leading.marking.contains(&lease.id);
+        let in_flight = promotion.marking.contains(&lease.id);
         if (tracked.terms.is_checkpointed || in_flight) && !planted!(CheckpointNotCleared) {
-            if !in_flight && !leading.clears.iter().any(|waiting| waiting.id == lease.id) {
-                leading.clears.push_back(tracked.terms.lease);
+            if !in_flight
+                && !promotion
+                    .clears
+                    .iter()
+                    .any(|waiting| waiting.id == lease.id)
+            {
+                promotion.clears.push_back(tracked.terms.lease);
             }
             return LeaseKept::Undecided;
         }
@@ -329,7 +337,7 @@ impl LeaseTracker {
         let renewed = promised.map_or(renewed, |promised| promised.max(renewed));
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;
-        leading.put(&self.options, tracked);
+        promotion.put(&self.options, tracked);
         LeaseKept::Renewed { ttl_ms }
     }
 
@@ -359,20 +367,26 @@ impl LeaseTracker {
     /// `ExpiryKept`: what this leadership has decided.
     #[cfg(leasehold_bugs)]
     pub(super) fn planted_decided(&self) -> Vec<(Term, LeaseRef)> {
-        let Some(leading) = &self.leading else {
+        let Some(promotion) = &self.promotion else {
             return Vec::new();
         };
-        let all = leading.due.iter().chain(leading.flights.values().flatten());
-        all.map(|lease| (leading.term, *lease)).collect()
+        let all = promotion
+            .due
+            .iter()
+            .chain(promotion.flights.values().flatten());
+        all.map(|lease| (promotion.term, *lease)).collect()
     }
 
     /// When to look again: not later, as far as leases are concerned.
     pub fn next_wakeup(&self) -> Instant {
-        let Some(leading) = &self.leading else {
+        let Some(promotion) = &self.promotion else {
             return Instant::NEVER;
         };
-        let has_room = leading.flights.len() < FLIGHTS_MAX;
-        if leading.has_more || has_room && !leading.due.is_empty() || !leading.clears.is_empty() {
+        let has_room = promotion.flights.len() < FLIGHTS_MAX;
+        if promotion.has_more
+            || has_room && !promotion.due.is_empty()
+            || !promotion.clears.is_empty()
+        {
             return Instant::ZERO;
         }
         let boot = |boot| Instant {
@@ -381,26 +395,26 @@ impl LeaseTracker {
         };
         let tick = nanos(self.options.tick);
         let mut next = Instant::NEVER;
-        if let Some((bucket, _)) = leading.wheel.first_key_value() {
+        if let Some((bucket, _)) = promotion.wheel.first_key_value() {
             next = boot(bucket.saturating_mul(tick));
         }
-        if let Some((restart_ms, _)) = next_in(&self.order, leading.walked) {
-            let due = leading.began + Duration::from_millis(restart_ms);
+        if let Some((restart_ms, _)) = next_in(&self.order, promotion.walked) {
+            let due = promotion.began + Duration::from_millis(restart_ms);
             next = next.min(boot(due.boot));
         }
         if !self.long.is_empty() || !self.outlasting.is_empty() {
-            next = next.min(boot(leading.checkpoint_due.boot));
+            next = next.min(boot(promotion.checkpoint_due.boot));
         }
         next
     }
 
     /// When the lease is due; `None` of an unknown one, and where no deadlines are kept.
     fn deadline(&self, id: i64) -> Option<Instant> {
-        let leading = self.leading.as_ref()?;
+        let promotion = self.promotion.as_ref()?;
         let tracked = self.leases.get(&id)?;
         Some(tracked.deadline_in(
             self.epoch,
-            leading,
+            promotion,
             restart_ms(self.restart_min_ms, &tracked.terms),
         ))
     }
@@ -423,8 +437,8 @@ impl LeaseTracker {
         keep(&mut self.revoking, id, terms.ending.is_some());
         let same = before.filter(|before| before.terms.lease == terms.lease);
         let tracked = match same {
-            Some(before) => Tracked { terms, ..before },
-            None => Tracked {
+            Some(before) => TrackedLease { terms, ..before },
+            None => TrackedLease {
                 terms,
                 epoch: 0,
                 deadline: Instant::ZERO,
@@ -438,13 +452,14 @@ impl LeaseTracker {
 
     /// Gives the lease a deadline of its own, if deadlines are kept.
     fn give(&mut self, id: i64, now: Instant, deadline: Instant) {
-        let (Some(leading), Some(tracked)) = (&mut self.leading, self.leases.get_mut(&id)) else {
+        let (Some(promotion), Some(tracked)) = (&mut self.promotion, self.leases.get_mut(&id))
+        else {
             return;
         };
         tracked.note(self.epoch, now);
         tracked.deadline = deadline;
         tracked.changed = now;
-        leading.put(&self.options, tracked);
+        promotion.put(&self.options, tracked);
     }
 
     fn remove(&mut self, id: i64) {
@@ -456,8 +471,8 @@ impl LeaseTracker {
         self.long.remove(&id);
         self.outlasting.remove(&id);
         self.revoking.remove(&id);
-        if let Some(leading) = &mut self.leading {
-            leading.expiring.remove(&id);
+        if let Some(promotion) = &mut self.promotion {
+            promotion.expiring.remove(&id);
         }
     }
 

@@ -51,7 +51,7 @@ pub struct Member {
     /// The names in `cluster.initial`, in any order.
     pub initial: Vec<String>,
     /// It is one of the members that the cluster was bootstrapped with: this is its first incarnation.
-    pub is_founder: bool,
+    pub is_initial_member: bool,
     /// The members of the bootstrap, as peers told a node that had to ask who it is; else empty.
     pub told: Vec<String>,
     /// The longest election timeout: no candidate waits longer for a vote.
@@ -438,7 +438,7 @@ pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
 
 /// A directory that remembers nothing.
 fn bootstrap(disk: &Disk, member: &Member) -> Step {
-    let mut members = match (member.is_founder, member.state) {
+    let mut members = match (member.is_initial_member, member.state) {
         (true, ClusterState::New) => member.initial.clone(),
         // Where peers did not say, the log will: somebody joined since.
         (true, ClusterState::Existing) => member.told.clone(),
@@ -555,10 +555,11 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
     })
 }
 
-/// A founder that begins with nothing, and is told that the cluster exists: it voted there.
+/// An initial member that begins with nothing, and is told that the cluster exists: it voted there.
 fn is_emptied(disk: &Disk, member: &Member) -> bool {
-    let is_emptied =
-        disk.unproven.is_some() && member.is_founder && member.state == ClusterState::Existing;
+    let is_emptied = disk.unproven.is_some()
+        && member.is_initial_member
+        && member.state == ClusterState::Existing;
     is_emptied && !planted!(EmptiedForgiven)
 }
 

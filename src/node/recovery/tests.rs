@@ -184,7 +184,7 @@ fn member(state: ClusterState, initial: &[&str]) -> Member {
         id: ME,
         state,
         initial: names(initial),
-        is_founder: true,
+        is_initial_member: true,
         told: Vec::new(),
         election_timeout_max: WAIT / 2,
         versions: VersionRange {
@@ -208,7 +208,7 @@ fn existing() -> Member {
 
 fn joining() -> Member {
     Member {
-        is_founder: false,
+        is_initial_member: false,
         ..member(ClusterState::Existing, &["n2", "n3"])
     }
 }
@@ -578,7 +578,7 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
                 if names.len() != 1 || member.state == ClusterState::Existing)
             && world.known.unproven.is_none();
         let emptied = after.known.unproven.is_some()
-            && member.is_founder
+            && member.is_initial_member
             && member.state == ClusterState::Existing;
         let forgot = lost || emptied || world.known.unproven == Some(Unproven::LostLog);
         let LogFacts::Open(log) = &after.known.log else {

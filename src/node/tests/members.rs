@@ -25,7 +25,7 @@ fn add(name: &str, number: u64) -> MemberAddRequest {
 }
 
 impl World {
-    /// A cluster whose members have names and addresses, as a founded one has.
+    /// A cluster whose members have names and addresses, as a bootstrapped one has.
     fn of_named(count: u64) -> (Self, NodeId) {
         let mut world = Self::new(count);
         let leader = world.leader();

@@ -40,7 +40,7 @@ enum Answered {
     Reply(Box<Result<Response, Error>>),
     Permit(ReadPermit),
     CaughtUp,
-    Leases(AskedLeases),
+    Leases(QueriedLeases),
 }
 
 impl Answered {
@@ -643,8 +643,11 @@ fn the_first_leader_founds_the_cluster_once() {
     let mut world = World::new(3);
     let leader = world.leader();
     world.settle();
-    let founded = crate::kv::cluster_info(&world.nodes[&leader].store).unwrap();
-    assert_eq!(founded.expect("it is recorded").cluster_id, ClusterId(7));
+    let bootstrapped = crate::kv::cluster_info(&world.nodes[&leader].store).unwrap();
+    assert_eq!(
+        bootstrapped.expect("it is recorded").cluster_id,
+        ClusterId(7)
+    );
     let last = world.nodes[&leader].node.status().last.index;
     world.advance(1000);
     assert_eq!(

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::raft::digest::Digest;
-use crate::raft::freshness::Ages;
 use crate::raft::role::RoleState;
+use crate::raft::staleness::StalenessTracker;
 use crate::raft::{Consensus, Input};
 use crate::time::Instant;
 
@@ -58,9 +58,9 @@ impl Consensus {
             #[cfg(leasehold_bugs)]
             candidacy,
             grant,
-            asking,
+            read_index,
             heard_leader_at,
-            ages,
+            staleness,
             published,
             outputs,
             unflushed,
@@ -106,9 +106,9 @@ impl Consensus {
             #[cfg(leasehold_bugs)]
             candidacy: candidacy.clone(),
             grant: grant.clone(),
-            asking: asking.clone(),
+            read_index: read_index.clone(),
             heard_leader_at: *heard_leader_at,
-            ages: ages.clone(),
+            staleness: staleness.clone(),
             published: Arc::new(published),
             outputs: outputs.clone(),
             unflushed: *unflushed,
@@ -153,9 +153,9 @@ impl Consensus {
             #[cfg(leasehold_bugs)]
             candidacy,
             grant,
-            asking,
+            read_index,
             heard_leader_at,
-            ages,
+            staleness,
             // Copies of what is here, for others to see.
             published: _,
             outputs,
@@ -186,9 +186,9 @@ impl Consensus {
                 campaign.digest(&mut digest);
             }
         }
-        asking.digest(&mut digest);
+        read_index.digest(&mut digest);
         digest.since(*heard_leader_at);
-        ages.digest(&mut digest);
+        staleness.digest(&mut digest);
         digest.value(&(grant, outputs, unflushed));
         digest.finish()
     }
@@ -210,7 +210,7 @@ impl Consensus {
     /// instants that tell it. Where nobody reads so, nothing else rests on it, and it would tell
     /// apart what is alike.
     pub fn forget_ages(&mut self) {
-        self.ages = Ages::default();
+        self.staleness = StalenessTracker::default();
         self.next_name = 0;
         self.heard_leader_at = self.now;
     }

@@ -1,7 +1,7 @@
 //! [`Consensus`]: the state, the doors, and the one place that decides by (role, message).
 //!
 //! What happens inside one role is in its own file: elections in `election.rs`, following in
-//! `following.rs`, leading in `leading.rs`.
+//! `follower.rs`, leading in `leader.rs`.
 //!
 //! Effects are gathered: `handle`, `propose` and `read` change state, and the first `poll_output`
 //! after them writes down everything that follows from it. So a batch of inputs costs one write to
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::raft::asking::Asking;
-use crate::raft::freshness::Ages;
 use crate::raft::leader_lease::VotePromise;
 use crate::raft::log::Log;
+use crate::raft::read_index::ReadIndexQueues;
 use crate::raft::reads::Reader;
 use crate::raft::role::{Follower, RoleState};
+use crate::raft::staleness::StalenessTracker;
 use crate::raft::{
     Ballot, Configuration, Envelope, HardState, Input, Invalidation, Message, Output, Payload,
-    Published, ReadId, ReadMode, ReadRefusal, Refused, Restored, RoundId, Status, Ticket, Timing,
-    Unsaved,
+    ProposalError, Published, ReadId, ReadMode, ReadRefusal, Restored, RoundId, Status, Ticket,
+    Timing, Unsaved,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -95,11 +95,11 @@ pub struct Consensus {
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
     /// Reads that wait for the word of a leader that is not us.
-    pub(super) asking: Asking,
+    pub(super) read_index: ReadIndexQueues,
     /// When a leader was last heard.
     pub(super) heard_leader_at: Instant,
     /// How old the applied state can be.
-    pub(super) ages: Ages,
+    pub(super) staleness: StalenessTracker,
 
     pub(super) published: Arc<Published>,
     pub(super) outputs: VecDeque<Output>,
@@ -224,9 +224,9 @@ impl Consensus {
             #[cfg(leasehold_bugs)]
             candidacy: None,
             grant: None,
-            asking: Asking::default(),
+            read_index: ReadIndexQueues::default(),
             heard_leader_at: now,
-            ages: Ages::default(),
+            staleness: StalenessTracker::default(),
             published: Arc::default(),
             outputs: VecDeque::new(),
             unflushed: true,
@@ -272,7 +272,7 @@ impl Consensus {
             ],
             _ => [
                 (self.may_campaign() || self.known_leader().is_some()).then_some(self.election_due),
-                (!self.asking.is_empty()).then(|| self.reads_wait_until()),
+                (!self.read_index.is_empty()).then(|| self.reads_wait_until()),
                 None,
                 None,
             ],
@@ -288,23 +288,23 @@ impl Consensus {
     ///
     /// # Errors
     /// Refused proposals were not appended.
-    pub fn propose(&mut self, now: Instant, command: Bytes) -> Result<LogId, Refused> {
+    pub fn propose(&mut self, now: Instant, command: Bytes) -> Result<LogId, ProposalError> {
         self.observe(now);
         let leader = self.known_leader();
         let RoleState::Leader(leading) = &mut self.role else {
-            return Err(Refused::NotLeader { leader });
+            return Err(ProposalError::NotLeader { leader });
         };
         if leading.transfer.is_some() {
-            return Err(Refused::Transferring);
+            return Err(ProposalError::Transferring);
         }
         if command.len() > COMMAND_BYTES_MAX {
-            return Err(Refused::TooLarge);
+            return Err(ProposalError::TooLarge);
         }
         let uncommitted = self.log.last().index.0 - self.commit.0;
         if uncommitted >= UNCOMMITTED_ENTRIES_MAX
             || leading.uncommitted_bytes >= UNCOMMITTED_BYTES_MAX
         {
-            return Err(Refused::Busy);
+            return Err(ProposalError::Busy);
         }
         leading.uncommitted_bytes += command.len();
         self.unflushed = true;
@@ -317,18 +317,18 @@ impl Consensus {
     ///
     /// # Errors
     /// Refused reads get no such answer.
-    pub fn read(&mut self, now: Instant, id: ReadId, mode: ReadMode) -> Result<(), Refused> {
+    pub fn read(&mut self, now: Instant, id: ReadId, mode: ReadMode) -> Result<(), ProposalError> {
         self.observe(now);
         let leader = self.known_leader();
         let RoleState::Leader(leading) = &mut self.role else {
             let deserted = now.certainly_after(self.reads_wait_until());
             if deserted || self.quarantine.is_some() {
-                return Err(Refused::NotLeader { leader });
+                return Err(ProposalError::NotLeader { leader });
             }
-            if self.asking.is_full() {
-                return Err(Refused::Busy);
+            if self.read_index.is_full() {
+                return Err(ProposalError::Busy);
             }
-            self.asking.push(mode, id);
+            self.read_index.push(mode, id);
             self.unflushed = true;
             return Ok(());
         };
@@ -345,7 +345,7 @@ impl Consensus {
             }
         }
         if leading.reads.is_full() {
-            return Err(Refused::Busy);
+            return Err(ProposalError::Busy);
         }
         leading.reads.push(Reader::Local(id, mode), self.commit);
         self.unflushed = true;
@@ -359,7 +359,11 @@ impl Consensus {
     ///
     /// # Errors
     /// Refused transfers change nothing.
-    pub fn transfer(&mut self, now: Instant, target: Option<NodeId>) -> Result<NodeId, Refused> {
+    pub fn transfer(
+        &mut self,
+        now: Instant,
+        target: Option<NodeId>,
+    ) -> Result<NodeId, ProposalError> {
         self.observe(now);
         let target = self.begin_transfer(target)?;
         self.settle();
@@ -640,7 +644,7 @@ impl Consensus {
         } else if self.known_leader().is_some() {
             // Who cannot stand does not hold on to a leader that is gone, or that has let it go.
             self.role = RoleState::Follower(Follower::default());
-            self.asking.start_anew();
+            self.read_index.ask_again();
         }
     }
 
@@ -655,7 +659,7 @@ impl Consensus {
             self.recompute_lease();
             self.answer_reads();
         }
-        self.ages.settle(self.applied, &self.published);
+        self.staleness.settle(self.applied, &self.published);
         self.publish();
         self.unflushed = true;
         if cfg!(debug_assertions) {
@@ -676,7 +680,7 @@ impl Consensus {
         self.hard_unsaved = true;
         self.grant = None;
         self.role = RoleState::Follower(Follower::default());
-        self.asking.start_anew();
+        self.read_index.ask_again();
     }
 
     /// Stops leading, if it did: the lease first, before anything else is done or said (P23).
@@ -695,7 +699,7 @@ impl Consensus {
         // Reads of our own ask whoever leads next. A follower asks again by itself.
         for reader in leader.reads.drain() {
             if let Reader::Local(id, mode) = reader {
-                self.asking.push(mode, id);
+                self.read_index.push(mode, id);
             }
         }
         // Who lost its quorum may be alone: its readers had better ask elsewhere.
@@ -732,8 +736,8 @@ impl Consensus {
                 *issued = issued.min(now);
             }
             self.heard_leader_at = self.heard_leader_at.min(now);
-            self.asking.clock_went_back(now);
-            self.ages.forget(&published);
+            self.read_index.clock_went_back(now);
+            self.staleness.forget(&published);
             match &mut self.role {
                 RoleState::Leader(leader) => {
                     leader.clock_went_back(now, self.timing.election_timeout_max);

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use crate::raft::role::RoleState;
 use crate::raft::tests::script;
 use crate::raft::{
-    Change, Configuration, Consensus, Entry, Envelope, HardState, Input, LogBase, Output, ReadId,
-    ReadMode, Refused, Restored, StaleBound, Ticket, Timing, Unsaved,
+    Change, Configuration, Consensus, Entry, Envelope, HardState, Input, LogBase, Output,
+    ProposalError, ReadId, ReadMode, Restored, StalenessBound, Ticket, Timing, Unsaved,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Term};
@@ -359,7 +359,7 @@ impl World {
         result.map_err(|refused| format!("{refused:?}"))
     }
 
-    pub(super) fn change(&mut self, id: u64, change: &Change) -> Result<LogId, Refused> {
+    pub(super) fn change(&mut self, id: u64, change: &Change) -> Result<LogId, ProposalError> {
         let real = self.real;
         let site = self.site(id);
         let now = site.clock(real);
@@ -820,10 +820,10 @@ impl World {
     }
 
     /// What a node can prove of the age of its state now.
-    pub(super) fn age(&self, id: u64) -> Option<StaleBound> {
+    pub(super) fn age(&self, id: u64) -> Option<StalenessBound> {
         let site = &self.sites[&id];
-        let freshness = site.node.as_ref()?.published.freshness()?;
-        Some(freshness.bound(site.clock(self.real)))
+        let staleness = site.node.as_ref()?.published.staleness()?;
+        Some(staleness.bound(site.clock(self.real)))
     }
 
     /// Exclusivity: where a lease is valid, nobody was elected later (O2).

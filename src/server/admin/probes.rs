@@ -134,7 +134,7 @@ impl NodeProbes {
     fn caught_up(&self) -> Check {
         let sessions = &self.sessions;
         let most = CAUGHT_UP_MAX.max(sessions.timing.election_timeout_max * 3);
-        let Some(fresh) = sessions.published.freshness() else {
+        let Some(fresh) = sessions.published.staleness() else {
             return Check::failed("caught_up", "the leader's commit index is not applied yet");
         };
         let age = fresh.age(sessions.clock.now());

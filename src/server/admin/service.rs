@@ -97,7 +97,7 @@ impl AdminService {
         } = *status;
         let leader = sessions.published.leader();
         let known = leader.and_then(|leader| sessions.directory.member(leader));
-        let fresh = sessions.published.freshness();
+        let fresh = sessions.published.staleness();
         let staleness = fresh.map(|fresh| fresh.age(sessions.clock.now()));
         json!({
             "name": name,

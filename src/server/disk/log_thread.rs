@@ -426,17 +426,20 @@ pub(crate) fn decode(record: Record) -> Result<Entry, RestoreError> {
     })
 }
 
-/// What consensus restarts from, as far as the log says it; `founders` is the configuration that the cluster
+/// What consensus restarts from, as far as the log says it; `initial_members` is the configuration that the cluster
 /// began with: what holds where the log begins with its first entry. Where it begins later, the log says
 /// itself which one is in force.
 ///
 /// What the state has applied, and whether any of this can be trusted, is for
 /// [`recovery`](crate::node::recovery).
-pub fn restore(recovery: Recovery, founders: Configuration) -> Result<Restored, RestoreError> {
+pub fn restore(
+    recovery: Recovery,
+    initial_members: Configuration,
+) -> Result<Restored, RestoreError> {
     let base = recovery.base;
     let index = base.index;
     let base_configuration = match index {
-        LogIndex(0) => founders,
+        LogIndex(0) => initial_members,
         _ => postcard::from_bytes(&recovery.base_note)
             .map_err(|_| RestoreError::BadConfiguration { index })?,
     };

@@ -234,7 +234,7 @@ impl StateThread {
         let installed = Installed {
             id,
             revision: snapshot.revision(),
-            founded: kv::cluster_info(&snapshot)?.is_some(),
+            bootstrapped: kv::cluster_info(&snapshot)?.is_some(),
             leases: kv::held_leases(&snapshot)?,
             cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };

@@ -19,7 +19,7 @@ pub(crate) use self::mailbox::{Mail, Mailbox};
 use super::metrics::stopwatch;
 use crate::api::Call;
 use crate::node::turn::Idle;
-use crate::node::{Consistency, Input, LeaseCounts, MembersInForce, Node, NodeView, Output};
+use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output, StateCheck};
 use crate::raft::{Entry, Message};
 use crate::server::driver::effects::{Effects, Mark};
 use crate::server::driver::heartbeats::Heartbeats;
@@ -198,7 +198,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         if !old.lease_tripped && self.view.lease_tripped && !planted!(TripwireUnmarked) {
             self.effects.mark(Mark::LeaseTripped);
         }
-        let is_corrupt = |view: &NodeView| matches!(view.consistency, Consistency::Corrupt(_));
+        let is_corrupt = |view: &NodeView| matches!(view.state_check, StateCheck::Corrupt(_));
         if !is_corrupt(old) && is_corrupt(&self.view) {
             self.effects.mark(Mark::StateCorrupt);
         }

@@ -132,7 +132,7 @@ impl Observer for Reporter {
                  was violated; leased reads are off on this node until an operator clears it"
             );
         }
-        if (old.consistency, old.checks_agreed) != (new.consistency, new.checks_agreed) {
+        if (old.state_check, old.checks_agreed) != (new.state_check, new.checks_agreed) {
             self.compared(new);
         }
         if old.cluster_version != new.cluster_version {
@@ -202,7 +202,7 @@ impl Reporter {
         if logged == membership.logged {
             return;
         }
-        // Founders begin with what they were configured with.
+        // Initial members begin with what they were configured with.
         if members.index > LogIndex(0) {
             let say = |member: &Member| format!("{} ({:?})", member.info.name, member.membership);
             let names: Vec<String> = logged.1.iter().map(say).collect();
@@ -315,7 +315,7 @@ impl Reporter {
 
     fn compared(&self, new: &NodeView) {
         let was_sound = self.integrity.is_sound();
-        self.integrity.set(new.consistency, new.checks_agreed);
+        self.integrity.set(new.state_check, new.checks_agreed);
         if was_sound != self.integrity.is_sound() {
             let refusal = was_sound.then(|| self.integrity.refusal());
             self.watches.refuse(refusal);

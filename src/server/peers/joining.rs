@@ -34,8 +34,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(crate) struct MemberIdentity {
     /// The life of its data that begins now.
     pub(crate) incarnation: Incarnation,
-    /// The members of the founding, where whoever answered knows them.
-    pub(crate) founders: Vec<String>,
+    /// The initial members, where whoever answered knows them.
+    pub(crate) initial_members: Vec<String>,
 }
 
 /// Asks the members of `cluster.initial` until one says that this node is a member.
@@ -54,10 +54,10 @@ pub(crate) async fn ask(config: &Config, tls: &Tls) -> Result<MemberIdentity, Bi
     let mut rounds: u32 = 0;
     let told = loop {
         match newest(answers(config, &endpoint, &limits).await) {
-            Some((_, Some(incarnation), founders)) => {
+            Some((_, Some(incarnation), initial_members)) => {
                 break MemberIdentity {
                     incarnation,
-                    founders,
+                    initial_members,
                 };
             }
             Some((index, None, _)) if rounds.is_multiple_of(SAY_EVERY) => tracing::warn!(
@@ -109,8 +109,8 @@ async fn answers(config: &Config, endpoint: &Endpoint, limits: &FrameLimits) -> 
                     Standing::Known {
                         index,
                         incarnation,
-                        founders,
-                    } => Some((index, incarnation, founders)),
+                        initial_members,
+                    } => Some((index, incarnation, initial_members)),
                     Standing::Ask => None,
                 }
             };

@@ -1,7 +1,7 @@
 //! What the shell makes of the configuration: names and addresses for ids, and who may speak as a peer.
 //!
 //! The configuration keeps for each member what it was told at its addition or its last update. Of the
-//! members of the founding nothing need be kept there: their names are in the data directory and in the
+//! initial members nothing need be kept there: their names are in the data directory and in the
 //! configuration file, and their ids follow from them.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::types::{ClusterId, Incarnation, LogIndex, NodeId};
 #[derive(Clone, Debug)]
 pub(crate) struct MemberNames {
     cluster: ClusterId,
-    founders: Vec<String>,
+    initial_members: Vec<String>,
     /// Addresses of the configuration file, by name.
     configured: BTreeMap<String, String>,
     /// This node may have lost everything, and with it who the members are.
@@ -31,7 +31,7 @@ impl MemberNames {
     pub(crate) fn new(
         config: &Config,
         cluster: ClusterId,
-        founders: Vec<String>,
+        initial_members: Vec<String>,
         unproven: bool,
     ) -> Self {
         let configured = config.initial_members.iter();
@@ -41,21 +41,21 @@ impl MemberNames {
         });
         Self {
             cluster,
-            founders,
+            initial_members,
             configured: configured.collect(),
             unproven,
         }
     }
 
-    /// This node has shown that it took part in the founding, or has taken everything anew.
+    /// This node has shown that it took part in the bootstrap, or has taken everything anew.
     pub(crate) fn proven(&mut self) {
         self.unproven = false;
     }
 
-    /// The configuration before every entry: the founders, or nobody where this node joined later.
+    /// The configuration before every entry: the initial members, or nobody where this node joined later.
     pub(crate) fn first_configuration(&self) -> Configuration {
         let mut first = Configuration::default();
-        for name in &self.founders {
+        for name in &self.initial_members {
             let details = MemberDetails {
                 name: name.clone(),
                 incarnation: Incarnation(0),
@@ -89,7 +89,7 @@ impl MemberNames {
 
     /// The name of a member that began with the cluster, if it is one that this node was told of.
     fn name_of(&self, id: NodeId) -> Option<String> {
-        let names = self.founders.iter().chain(self.configured.keys());
+        let names = self.initial_members.iter().chain(self.configured.keys());
         let is_it = |name: &&String| NodeId::derive(self.cluster, name, Incarnation(0)) == id;
         names.into_iter().find(is_it).cloned()
     }
@@ -104,7 +104,7 @@ impl MemberNames {
     ) -> Roster {
         let members = self.describe(configuration);
         if members.is_empty() || self.unproven && index == LogIndex(0) {
-            // Nothing is known yet but whom to ask: the founders may have been succeeded by others.
+            // Nothing is known yet but whom to ask: the initial members may have been succeeded by others.
             let addresses = self.configured.clone();
             return Roster {
                 is_open: true,
@@ -148,7 +148,7 @@ impl MemberNames {
             roster.committed = Some(Committed {
                 index,
                 incarnations,
-                founders: self.founders.clone(),
+                initial_members: self.initial_members.clone(),
             });
         }
         roster
@@ -213,7 +213,7 @@ mod tests {
     fn names() -> MemberNames {
         MemberNames {
             cluster: CLUSTER,
-            founders: ["n1", "n2"].map(str::to_owned).into(),
+            initial_members: ["n1", "n2"].map(str::to_owned).into(),
             configured: [("n1", "a:1"), ("n2", "b:1"), ("n9", "z:1")]
                 .map(|(name, address)| (name.to_owned(), address.to_owned()))
                 .into(),
@@ -285,7 +285,7 @@ mod tests {
         );
         assert!(nobody.is_open && nobody.committed.is_none());
         assert!(nobody.peers.contains_key("n9"), "whom to ask");
-        // Nor does a founder that may have lost everything.
+        // Nor does an initial member that may have lost everything.
         let mut names = names();
         names.unproven = true;
         let first = names.first_configuration();

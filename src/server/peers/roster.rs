@@ -37,8 +37,8 @@ pub struct Committed {
     pub index: LogIndex,
     /// The newest life of each member.
     pub incarnations: BTreeMap<String, Incarnation>,
-    /// The members of the founding; empty where they are not known.
-    pub founders: Vec<String>,
+    /// The initial members; empty where they are not known.
+    pub initial_members: Vec<String>,
 }
 
 /// Whether somebody may speak.
@@ -94,7 +94,7 @@ impl Roster {
         Some(Standing::Known {
             index: committed.index,
             incarnation: committed.incarnations.get(name).copied(),
-            founders: committed.founders.clone(),
+            initial_members: committed.initial_members.clone(),
         })
     }
 }

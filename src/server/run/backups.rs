@@ -216,7 +216,7 @@ impl Backups {
     /// Removes the oldest of this cluster's, now that `written` is there, which stays whatever else is.
     ///
     /// What has a higher revision is neither counted nor removed: it is of a member that was further
-    /// on, which counts it itself, or of what the cluster was before it was founded anew, and then
+    /// on, which counts it itself, or of what the cluster was before it was bootstrapped anew, and then
     /// revisions do not say what is older.
     fn prune(&self, names: &Names, written: &Path) -> io::Result<()> {
         let mut older = names.backups_in(&self.config.dir)?;

@@ -10,7 +10,7 @@ use crate::api::{
     Response, ResponseBody,
 };
 use crate::kv;
-use crate::node::{AskedLeases, Captured, Demand, ReadBuffer, ReadResult};
+use crate::node::{Captured, Demand, QueriedLeases, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
 use crate::server::metrics::stopwatch;
@@ -51,7 +51,7 @@ impl Session {
         timing: RequestTiming,
         frame: u64,
         permit: Option<ReadPermit>,
-        asked: AskedLeases,
+        asked: QueriedLeases,
         question: LeaseQuestion,
     ) {
         let method = question.method();
@@ -111,7 +111,7 @@ pub(super) fn answer(
     shared: &Arc<Sessions>,
     principal: Option<&Principal>,
     permit: Option<ReadPermit>,
-    asked: &AskedLeases,
+    asked: &QueriedLeases,
     question: &LeaseQuestion,
 ) -> Result<Result<Response, Error>, StoreError> {
     let demand = Demand {

@@ -118,7 +118,7 @@ pub(crate) struct Sessions {
     /// Whose state they are.
     pub(crate) origins: Arc<Origins>,
     /// Emptied, this node would found a cluster by itself: so it takes in no members.
-    pub(crate) founds_alone: bool,
+    pub(crate) bootstraps_alone: bool,
     /// What the lease rests on.
     pub(crate) timing: Timing,
     /// How well the lease is kept alive.
@@ -327,8 +327,8 @@ impl Sessions {
     }
 }
 
-/// What is said to whoever wants to add a member to a cluster that would be founded anew.
-fn founds_alone() -> Error {
+/// What is said to whoever wants to add a member to a cluster that would be bootstrapped anew.
+fn bootstraps_alone() -> Error {
     Error::not_applied(
         ErrorKind::UnsafeReconfiguration,
         "this node bootstrapped its cluster alone, and with cluster.state = \"new\" it would do so \

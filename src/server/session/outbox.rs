@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use super::budget::ScanPermit;
 use crate::api::{Error, Response};
-use crate::node::AskedLeases;
+use crate::node::QueriedLeases;
 use crate::raft::ReadPermit;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -31,7 +31,7 @@ pub(crate) enum Delivery {
     CaughtUp,
     /// It is a question about leases, and may look at the store now: for these, and on this permit,
     /// if it needed one.
-    Leases(Option<ReadPermit>, AskedLeases),
+    Leases(Option<ReadPermit>, QueriedLeases),
     /// It was a scan. Its place is free once the client has been sent what it found.
     Scanned(Result<Response, Error>, ScanPermit),
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::phases::Phases;
-use super::{ConnectionState, Sessions, founds_alone, lease_invalid, not_readable, stopping};
+use super::{ConnectionState, Sessions, bootstraps_alone, lease_invalid, not_readable, stopping};
 use crate::api;
 use crate::api::{
     AuthRequest, Call, Class, Consistency, Error, ErrorKind, Outcome, ReadPath, Request,
@@ -364,8 +364,8 @@ impl Session {
             self.reply(request_id, method, Err(refusal));
             return Ok(());
         }
-        if self.shared.founds_alone && matches!(call.request, Request::MemberAdd(_)) {
-            self.reply(request_id, method, Err(founds_alone()));
+        if self.shared.bootstraps_alone && matches!(call.request, Request::MemberAdd(_)) {
+            self.reply(request_id, method, Err(bootstraps_alone()));
             return Ok(());
         }
         let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {

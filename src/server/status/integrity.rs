@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::api::{Error, ErrorKind};
-use crate::node::{Consistency, STATE_DIFFERS};
+use crate::node::{STATE_DIFFERS, StateCheck};
 use crate::types::LogIndex;
 
 /// What is known, for all threads.
@@ -23,11 +23,11 @@ const CORRUPT: u8 = 2;
 
 impl Integrity {
     /// Notes what the driver knows by now.
-    pub(crate) fn set(&self, consistency: Consistency, agreed: u64) {
+    pub(crate) fn set(&self, consistency: StateCheck, agreed: u64) {
         let (state, index) = match consistency {
-            Consistency::Sound => (SOUND, LogIndex(0)),
-            Consistency::Undecided(index) => (UNDECIDED, index),
-            Consistency::Corrupt(index) => (CORRUPT, index),
+            StateCheck::Sound => (SOUND, LogIndex(0)),
+            StateCheck::Undecided(index) => (UNDECIDED, index),
+            StateCheck::Corrupt(index) => (CORRUPT, index),
         };
         self.index.store(index.0, Ordering::Relaxed);
         let before = self.state.swap(state, Ordering::Release);
@@ -85,14 +85,14 @@ mod tests {
     fn what_differs_is_not_served_and_says_so() {
         let integrity = Integrity::default();
         assert!(integrity.is_sound() && integrity.warning().is_none());
-        integrity.set(Consistency::Undecided(LogIndex(7)), 3);
+        integrity.set(StateCheck::Undecided(LogIndex(7)), 3);
         assert!(!integrity.is_sound() && !is_corrupt(&integrity));
         assert!(integrity.warning().unwrap().contains("entry 7"));
-        integrity.set(Consistency::Corrupt(LogIndex(9)), 3);
+        integrity.set(StateCheck::Corrupt(LogIndex(9)), 3);
         assert!(is_corrupt(&integrity));
         assert!(integrity.warning().unwrap().contains("entry 9"));
         assert_eq!(integrity.checks(), (3, 1));
-        integrity.set(Consistency::Sound, 4);
+        integrity.set(StateCheck::Sound, 4);
         assert!(integrity.is_sound());
         assert_eq!(integrity.checks(), (4, 1));
     }

@@ -76,7 +76,7 @@ impl StartupProgress {
             return Startup::Rebuilding;
         }
         // What proves how old the state is can only have been learned since this process began.
-        if sessions.published.freshness().is_some() {
+        if sessions.published.staleness().is_some() {
             self.has_caught_up.store(true, Ordering::Relaxed);
             return Startup::Serving;
         }

@@ -381,7 +381,7 @@ impl Judge {
     }
 
     /// R4: replicas that apply the same entries are never told that they differ.
-    pub(crate) fn compared(&mut self, node: usize, consistency: node::Consistency, agreed: u64) {
+    pub(crate) fn compared(&mut self, node: usize, consistency: node::StateCheck, agreed: u64) {
         if agreed > 0 {
             self.marks.hit(Mark::StatesCompared);
         }

@@ -153,19 +153,19 @@ impl Import {
 
 impl StateStore {
     /// Makes of a state that was taken from a backup the one that a new cluster begins with
-    /// ([`kv::begin_anew`](crate::kv::begin_anew)), and compares all of it with its hash. Nobody may read it yet.
+    /// ([`kv::reset_identity`](crate::kv::reset_identity)), and compares all of it with its hash. Nobody may read it yet.
     ///
     /// # Errors
     /// Any is fatal, and the state is not to be used.
-    pub fn begin_anew(&mut self, leap: i64) -> Result<HashReport, StoreError> {
-        let result = self.begin_anew_unguarded(leap);
+    pub fn reset_identity(&mut self, leap: i64) -> Result<HashReport, StoreError> {
+        let result = self.reset_identity_unguarded(leap);
         self.tables().poison_on_error(result)?;
         self.reader().verify()
     }
 
-    fn begin_anew_unguarded(&mut self, leap: i64) -> Result<(), StoreError> {
+    fn reset_identity_unguarded(&mut self, leap: i64) -> Result<(), StoreError> {
         let mut batch = Batch::begin(&mut self.writer)?;
-        batch.begin_anew(leap)?;
+        batch.reset_identity(leap)?;
         batch.show()?.cache()?.revise().publish();
         self.writer.settle()
     }

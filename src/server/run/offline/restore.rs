@@ -3,7 +3,7 @@
 //! Every member is made from the same backup, each on its own machine and without talking to the others.
 //! So all that they must agree on follows from the file and from what each is told alike: the state, the
 //! place in the log where it stands, and who votes there. Their logs begin after that place, and the first
-//! leader founds the cluster as it would an empty one.
+//! leader bootstraps the cluster as it would an empty one.
 //!
 //! The directory is nobody's until all of it is there: what marks it as a member's is written last, and a
 //! node refuses to start on what has no such mark.
@@ -112,7 +112,7 @@ impl RestoreInProgress {
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
             store.apply_batch(batch)?;
         }
-        let report = store.begin_anew(member.leap)?;
+        let report = store.reset_identity(member.leap)?;
         if !report.is_sound() {
             let detail = "the restored data differs from what was written".to_owned();
             return Err(StoreError::Damaged { detail }.into());

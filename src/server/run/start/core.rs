@@ -105,13 +105,13 @@ impl Core {
         let roster = names.roster(LogIndex(0), false, &configuration, &nobody);
         let described = names.describe(&configuration);
         note_other_names(config, &described);
-        let founders = names.describe(&names.first_configuration());
+        let initial = names.describe(&names.first_configuration());
         let cluster_version = replica.cluster_version;
         let node = Node::new(
             NodeOptions {
                 cluster_id: identity.cluster_id,
                 id: identity.member_id,
-                members: founders.into_iter().map(|member| member.info).collect(),
+                members: initial.into_iter().map(|member| member.info).collect(),
                 timing: config.timing,
                 limits: config.limits,
                 waiting_max: WAITING_MAX,
@@ -123,7 +123,7 @@ impl Core {
                 seed: identity.seed(),
             },
             replica.restored,
-            replica.founded,
+            replica.bootstrapped,
             storage.store.reader().revision(),
             identity.started,
         )

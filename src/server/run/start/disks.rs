@@ -37,7 +37,7 @@ pub(super) struct Storage {
 /// What the replica goes on from.
 pub(super) struct Replica {
     pub(super) restored: Restored,
-    pub(super) founded: bool,
+    pub(super) bootstrapped: bool,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) names: MemberNames,
@@ -65,7 +65,7 @@ impl Disks {
             .map_err(io_error("opening auth.audit_file"))?;
         let open = {
             let (config, data_dir) = (config.clone(), identity.data_dir.clone());
-            let (told, metrics) = (identity.founders.clone(), metrics.clone());
+            let (told, metrics) = (identity.initial_members.clone(), metrics.clone());
             move || Recovered::on_disk(&config, &data_dir, told, &metrics)
         };
         let recovered = match tokio::task::spawn_blocking(open).await {
@@ -88,7 +88,7 @@ impl Disks {
             state_dirs: recovered.state_dirs,
             replica: Replica {
                 restored: recovered.restored,
-                founded: recovered.founded,
+                bootstrapped: recovered.bootstrapped,
                 leases: recovered.leases,
                 cluster_version: recovered.cluster_version,
                 names: recovered.names,

@@ -21,7 +21,7 @@ pub(super) struct Identity {
     pub(super) member_id: NodeId,
     pub(super) data_dir: Arc<DataDir>,
     /// Who the cluster began with, if it had to be asked.
-    pub(super) founders: Vec<String>,
+    pub(super) initial_members: Vec<String>,
     pub(super) clock: Arc<dyn Clock>,
     /// What the silence of a voter that starts is counted from (A3).
     pub(super) started: Instant,
@@ -48,7 +48,7 @@ impl Identity {
             cluster_id,
             member_id: identity.node(),
             data_dir: Arc::new(data_dir),
-            founders: told.founders,
+            initial_members: told.initial_members,
             clock,
             started,
         })
@@ -108,7 +108,7 @@ async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::MemberIdentity,
     let known = DataDir::read_identity(path)?;
     let told = |incarnation| joining::MemberIdentity {
         incarnation,
-        founders: Vec::new(),
+        initial_members: Vec::new(),
     };
     if let Some(identity) = known {
         return Ok(told(identity.incarnation));

@@ -208,7 +208,7 @@ pub(super) fn sessions(
         keep_alives: Sessions::keep_alive_slots(),
         exports: Arc::new(Exports::default()),
         origins: Arc::new(origins),
-        founds_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
+        bootstraps_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
         timing: config.timing,
         lease_stats: shared.lease_stats.clone(),
         lease_duration: config.timing.lease_duration,

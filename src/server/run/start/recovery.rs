@@ -39,7 +39,7 @@ pub(super) struct Recovered {
     pub(super) restored: Restored,
     pub(super) names: MemberNames,
     /// The cluster's bootstrap command is applied.
-    pub(super) founded: bool,
+    pub(super) bootstrapped: bool,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) quarantine_warning: Option<String>,
@@ -102,7 +102,7 @@ impl<'a> InProgress<'a> {
             id: data_dir.identity().node(),
             state: config.cluster_state,
             initial: initial.map(|member| member.name.clone()).collect(),
-            is_founder: data_dir.identity().incarnation == Incarnation(0),
+            is_initial_member: data_dir.identity().incarnation == Incarnation(0),
             told,
             election_timeout_max: config.timing.election_timeout_max,
             versions: kv::KNOWN_VERSIONS,
@@ -201,13 +201,13 @@ impl<'a> InProgress<'a> {
                  is lost"
             );
         }
-        let Bootstrap::Members(founders) = &self.facts.bootstrap else {
+        let Bootstrap::Members(initial_members) = &self.facts.bootstrap else {
             unreachable!("the directory remembers its bootstrap before it has a log");
         };
         let names = MemberNames::new(
             self.config,
             self.data_dir.identity().cluster,
-            founders.clone(),
+            initial_members.clone(),
             self.facts.unproven.is_some(),
         );
         let damage = match &recovery.verdict {
@@ -323,7 +323,7 @@ impl<'a> InProgress<'a> {
             );
         }
         let snapshot = store.reader().snapshot()?;
-        let founded = kv::cluster_info(&snapshot)?.is_some();
+        let bootstrapped = kv::cluster_info(&snapshot)?.is_some();
         let leases = kv::held_leases(&snapshot)?;
         let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
@@ -334,7 +334,7 @@ impl<'a> InProgress<'a> {
             lacks_state: start.lacks_state,
             restored,
             names,
-            founded,
+            bootstrapped,
             leases,
             cluster_version,
             quarantine_warning,

@@ -154,7 +154,7 @@ impl World {
                 NodeId(1),
                 Configuration::default(),
             )),
-            founds_alone: false,
+            bootstraps_alone: false,
             timing: Timing::default(),
             lease_stats: Arc::default(),
             lease_duration: Duration::from_millis(500),
@@ -839,7 +839,7 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
         key: "k".into(),
         ..PutRequest::default()
     });
-    let differs = crate::node::Consistency::Undecided(crate::types::LogIndex(3));
+    let differs = crate::node::StateCheck::Undecided(crate::types::LogIndex(3));
     world.shared.integrity.set(differs, 0);
     for request in [get("k"), everything(), put] {
         for consistency in ALL {
@@ -858,7 +858,7 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
     world
         .shared
         .integrity
-        .set(crate::node::Consistency::Sound, 1);
+        .set(crate::node::StateCheck::Sound, 1);
     assert!(
         world
             .ask(Consistency::Linearizable, get("k"))

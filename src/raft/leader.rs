@@ -9,8 +9,8 @@ use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{
     Append, Appended, Confirmed, Consensus, Envelope, Heard, Heartbeat, HeartbeatReply,
-    Invalidation, Message, Output, Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit,
-    ReadRefusal, Refused, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict,
+    Invalidation, Message, Output, Payload, ProposalError, ReadIndex, ReadIndexReply, ReadMode,
+    ReadPermit, ReadRefusal, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId};
@@ -66,7 +66,7 @@ impl Consensus {
     /// Whoever waited here for a leader's word may have ours now. The round that is to come is
     /// created after they arrived.
     fn take_over_waiting_reads(&mut self) {
-        for (mode, read) in self.asking.take_all() {
+        for (mode, read) in self.read_index.take_all() {
             if mode == ReadMode::Lease {
                 // Void yet; and whoever insists on it does not wait.
                 let refusal = Output::RefuseRead(read, ReadRefusal::LeaseVoid);
@@ -358,7 +358,7 @@ impl Consensus {
             } else {
                 since
             };
-            self.ages.note(since, self.commit, &self.timing);
+            self.staleness.note(since, self.commit, &self.timing);
         }
     }
 
@@ -448,13 +448,16 @@ impl Consensus {
 
     // Handing over.
 
-    pub(super) fn begin_transfer(&mut self, target: Option<NodeId>) -> Result<NodeId, Refused> {
+    pub(super) fn begin_transfer(
+        &mut self,
+        target: Option<NodeId>,
+    ) -> Result<NodeId, ProposalError> {
         let known = self.known_leader();
         let RoleState::Leader(leader) = &mut self.role else {
-            return Err(Refused::NotLeader { leader: known });
+            return Err(ProposalError::NotLeader { leader: known });
         };
         if leader.transfer.is_some() {
-            return Err(Refused::Transferring);
+            return Err(ProposalError::Transferring);
         }
         let voters = &self.log.configuration().voters;
         let fit = leader.peers.iter().filter(|(peer, progress)| {
@@ -464,7 +467,7 @@ impl Consensus {
         });
         // The most up to date; of equals the one heard of last.
         let best = fit.max_by_key(|(_, progress)| (progress.matched, progress.ack));
-        let target = *best.ok_or(Refused::NoTarget)?.0;
+        let target = *best.ok_or(ProposalError::NoTarget)?.0;
         planted!(TransferPostponesStepDown => leader.lease.heard_a_quorum(self.now));
         leader.transfer = Some(Transfer {
             target,

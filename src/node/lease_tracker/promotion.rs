@@ -11,7 +11,7 @@ use crate::time::Instant;
 use crate::types::{LogIndex, Term};
 
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(super) struct TrackedLease {
     pub(super) terms: LeaseTerms,
     /// In which promotion the rest was noted.
     pub(super) epoch: u64,
@@ -25,7 +25,7 @@ pub(super) struct Tracked {
 
 /// What a promoted leader knows.
 #[derive(Debug)]
-pub(super) struct Leading {
+pub(super) struct Promotion {
     pub(super) term: Term,
     pub(super) began: Instant,
     /// What was applied then: the rule of the order covers no later grants (A12).
@@ -53,7 +53,7 @@ pub(super) struct Leading {
     pub(super) has_more: bool,
 }
 
-impl Tracked {
+impl TrackedLease {
     /// What was noted of it in an earlier promotion is void.
     pub(super) fn note(&mut self, epoch: u64, now: Instant) {
         if self.epoch != epoch {
@@ -65,17 +65,22 @@ impl Tracked {
         }
     }
 
-    pub(super) fn deadline_in(&self, epoch: u64, leading: &Leading, restart_ms: u64) -> Instant {
+    pub(super) fn deadline_in(
+        &self,
+        epoch: u64,
+        promotion: &Promotion,
+        restart_ms: u64,
+    ) -> Instant {
         match self.epoch == epoch {
             true => self.deadline,
-            false => leading.began + Duration::from_millis(restart_ms),
+            false => promotion.began + Duration::from_millis(restart_ms),
         }
     }
 }
 
-impl Leading {
+impl Promotion {
     /// Has the wheel come by the lease at its deadline, unless it does so earlier already.
-    pub(super) fn put(&mut self, options: &LeaseOptions, tracked: &mut Tracked) {
+    pub(super) fn put(&mut self, options: &LeaseOptions, tracked: &mut TrackedLease) {
         if !tracked.is_in_wheel {
             let boot = tracked.deadline.boot;
             self.put_at(options, tracked, boot);
@@ -83,7 +88,7 @@ impl Leading {
     }
 
     /// Has the wheel come by the lease at `boot`, rounded up.
-    pub(super) fn put_at(&mut self, options: &LeaseOptions, tracked: &mut Tracked, boot: u64) {
+    pub(super) fn put_at(&mut self, options: &LeaseOptions, tracked: &mut TrackedLease, boot: u64) {
         tracked.is_in_wheel = true;
         let bucket = boot.div_ceil(nanos(options.tick).max(1));
         self.wheel
@@ -92,7 +97,7 @@ impl Leading {
             .push(tracked.terms.lease);
     }
 
-    pub(super) fn queue(&mut self, tracked: &mut Tracked) {
+    pub(super) fn queue(&mut self, tracked: &mut TrackedLease) {
         if !tracked.is_queued && tracked.terms.ending.is_none() {
             tracked.is_queued = true;
             self.due.push_back(tracked.terms.lease);

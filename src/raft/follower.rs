@@ -22,8 +22,8 @@ impl Consensus {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
             if let Some(name) = heartbeat.fresh {
-                planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
-                self.ages.heard(name, heartbeat.commit, &self.timing);
+                planted!(AgeOfTheAnswer => self.staleness.redraw(name, self.now));
+                self.staleness.heard(name, heartbeat.commit, &self.timing);
             }
         }
         self.follow_commit();
@@ -42,7 +42,7 @@ impl Consensus {
         if base.index > LogIndex(0) {
             self.meet_an_older_cluster();
         }
-        // What begins with the first entry, before anything is committed, is the founding.
+        // What begins with the first entry, before anything is committed, is the bootstrap.
         self.unproven = false;
         let RoleState::Follower(follower) = &mut self.role else {
             return;
@@ -102,7 +102,7 @@ impl Consensus {
                     leader: Some(from),
                     ..Follower::default()
                 });
-                self.asking.start_anew();
+                self.read_index.ask_again();
             }
             // Two leaders in one term: nothing that we rest on can be trusted.
             RoleState::Follower(_) | RoleState::Leader(_) => {
@@ -271,7 +271,7 @@ impl Consensus {
     fn draw_name(&mut self) -> RoundId {
         let name = RoundId(self.next_name);
         self.next_name += 1;
-        self.ages.draw(name, self.now);
+        self.staleness.draw(name, self.now);
         name
     }
 
@@ -281,9 +281,9 @@ impl Consensus {
     fn put_questions(&mut self, leader: NodeId) {
         let patience = self.timing.heartbeat_interval * 2;
         for mode in ReadMode::ALL {
-            if self.asking.wants_question(mode, self.now, patience) {
+            if self.read_index.wants_question(mode, self.now, patience) {
                 let name = self.draw_name();
-                self.asking.put(mode, name, self.now);
+                self.read_index.put(mode, name, self.now);
                 self.send(leader, Message::ReadIndex(ReadIndex { name, mode }));
             }
         }
@@ -297,10 +297,10 @@ impl Consensus {
         }
         let ReadIndexReply { name, mode, .. } = reply;
         if let Some(confirmed) = reply.confirmed {
-            planted!(AgeOfTheAnswer => self.ages.redraw(name, self.now));
-            self.ages.heard(name, confirmed.index, &self.timing);
+            planted!(AgeOfTheAnswer => self.staleness.redraw(name, self.now));
+            self.staleness.heard(name, confirmed.index, &self.timing);
         }
-        while let Some(read) = self.asking.pop_answered(mode, name) {
+        while let Some(read) = self.read_index.pop_answered(mode, name) {
             self.outputs.push_back(match reply.confirmed {
                 Some(confirmed) => {
                     let permit = ReadPermit::by_leader(confirmed, from, self.hard.term);
@@ -319,10 +319,10 @@ impl Consensus {
     /// No leader has been heard of for so long that one elsewhere may well be asked instead.
     pub(super) fn give_up_reads(&mut self) {
         let deserted = self.now.certainly_after(self.reads_wait_until());
-        if self.asking.is_empty() || !deserted && self.quarantine.is_none() {
+        if self.read_index.is_empty() || !deserted && self.quarantine.is_none() {
             return;
         }
-        for (_, read) in self.asking.take_all() {
+        for (_, read) in self.read_index.take_all() {
             let refusal = Output::RefuseRead(read, ReadRefusal::NotLeader);
             self.outputs.push_back(refusal);
         }

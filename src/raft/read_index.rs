@@ -22,7 +22,7 @@ const QUESTIONS_UNDER_WAY_MAX: usize = 4;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct ReadIndexQueues {
     queues: [Queue; ReadMode::ALL.len()],
     /// The first and the last question that this process has put. The next process names its own in
     /// another range, which may be a lower one.
@@ -36,7 +36,7 @@ struct Queue {
     under_way: VecDeque<(RoundId, Instant)>,
 }
 
-impl Asking {
+impl ReadIndexQueues {
     /// Whether nobody waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.waiting.is_empty())
@@ -102,7 +102,7 @@ impl Asking {
     }
 
     /// Whoever was asked does not lead us any more: all must be asked again.
-    pub(super) fn start_anew(&mut self) {
+    pub(super) fn ask_again(&mut self) {
         for queue in &mut self.queues {
             queue.under_way.clear();
             for (_, question) in &mut queue.waiting {
@@ -155,9 +155,9 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn answered(asking: &mut Asking, name: u64) -> Vec<u64> {
+    fn answered(read_index: &mut ReadIndexQueues, name: u64) -> Vec<u64> {
         let mut all = Vec::new();
-        while let Some(read) = asking.pop_answered(MODE, RoundId(name)) {
+        while let Some(read) = read_index.pop_answered(MODE, RoundId(name)) {
             all.push(read.0);
         }
         all
@@ -165,61 +165,65 @@ mod tests {
 
     #[test]
     fn a_read_is_served_only_by_a_question_put_after_it_came() {
-        let mut asking = Asking::default();
-        asking.push(MODE, ReadId(1));
-        assert!(asking.wants_question(MODE, at(0), PATIENCE));
-        asking.put(MODE, RoundId(10), at(0));
-        asking.push(MODE, ReadId(2));
-        assert!(asking.wants_question(MODE, at(1), PATIENCE));
-        asking.put(MODE, RoundId(11), at(1));
-        asking.push(MODE, ReadId(3));
-        assert_eq!(answered(&mut asking, 10), [1]);
-        assert_eq!(answered(&mut asking, 11), [2], "nobody asked for the third");
+        let mut read_index = ReadIndexQueues::default();
+        read_index.push(MODE, ReadId(1));
+        assert!(read_index.wants_question(MODE, at(0), PATIENCE));
+        read_index.put(MODE, RoundId(10), at(0));
+        read_index.push(MODE, ReadId(2));
+        assert!(read_index.wants_question(MODE, at(1), PATIENCE));
+        read_index.put(MODE, RoundId(11), at(1));
+        read_index.push(MODE, ReadId(3));
+        assert_eq!(answered(&mut read_index, 10), [1]);
+        assert_eq!(
+            answered(&mut read_index, 11),
+            [2],
+            "nobody asked for the third"
+        );
     }
 
     #[test]
     fn an_answer_to_a_question_that_this_process_never_put_serves_nobody() {
-        let mut asking = Asking::default();
-        asking.push(MODE, ReadId(1));
-        assert!(answered(&mut asking, 10).is_empty(), "it has put none");
-        asking.put(MODE, RoundId(10), at(0));
-        assert!(answered(&mut asking, 9).is_empty());
-        assert!(answered(&mut asking, 11).is_empty());
-        assert_eq!(answered(&mut asking, 10), [1]);
+        let mut read_index = ReadIndexQueues::default();
+        read_index.push(MODE, ReadId(1));
+        assert!(answered(&mut read_index, 10).is_empty(), "it has put none");
+        read_index.put(MODE, RoundId(10), at(0));
+        assert!(answered(&mut read_index, 9).is_empty());
+        assert!(answered(&mut read_index, 11).is_empty());
+        assert_eq!(answered(&mut read_index, 10), [1]);
     }
 
     #[test]
     fn a_question_without_an_answer_is_put_again_and_the_next_answer_serves_all() {
-        let mut asking = Asking::default();
-        asking.push(MODE, ReadId(1));
-        asking.put(MODE, RoundId(10), at(0));
-        assert!(!asking.wants_question(MODE, at(99), PATIENCE));
-        assert!(asking.wants_question(MODE, at(100), PATIENCE));
-        asking.put(MODE, RoundId(11), at(100));
-        assert!(!asking.wants_question(MODE, at(199), PATIENCE));
-        assert_eq!(answered(&mut asking, 11), [1]);
-        assert!(asking.is_empty());
+        let mut read_index = ReadIndexQueues::default();
+        read_index.push(MODE, ReadId(1));
+        read_index.put(MODE, RoundId(10), at(0));
+        assert!(!read_index.wants_question(MODE, at(99), PATIENCE));
+        assert!(read_index.wants_question(MODE, at(100), PATIENCE));
+        read_index.put(MODE, RoundId(11), at(100));
+        assert!(!read_index.wants_question(MODE, at(199), PATIENCE));
+        assert_eq!(answered(&mut read_index, 11), [1]);
+        assert!(read_index.is_empty());
     }
 
     #[test]
     fn questions_under_way_are_bounded_and_modes_do_not_answer_for_each_other() {
-        let mut asking = Asking::default();
+        let mut read_index = ReadIndexQueues::default();
         let mut put = 0;
         for read in 0..100 {
-            asking.push(MODE, ReadId(read));
-            if asking.wants_question(MODE, at(0), PATIENCE) {
-                asking.put(MODE, RoundId(read), at(0));
+            read_index.push(MODE, ReadId(read));
+            if read_index.wants_question(MODE, at(0), PATIENCE) {
+                read_index.put(MODE, RoundId(read), at(0));
                 put += 1;
             }
         }
         assert_eq!(put, QUESTIONS_UNDER_WAY_MAX);
-        assert_eq!(asking.pop_answered(ReadMode::Quorum, RoundId(99)), None);
-        asking.start_anew();
+        assert_eq!(read_index.pop_answered(ReadMode::Quorum, RoundId(99)), None);
+        read_index.ask_again();
         assert!(
-            answered(&mut asking, 3).is_empty(),
+            answered(&mut read_index, 3).is_empty(),
             "the old leader's word is void"
         );
-        assert!(asking.wants_question(MODE, at(0), PATIENCE));
-        assert_eq!(asking.take_all().len(), 100);
+        assert!(read_index.wants_question(MODE, at(0), PATIENCE));
+        assert_eq!(read_index.take_all().len(), 100);
     }
 }

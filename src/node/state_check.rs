@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::corruption_checker::Consistency;
+use super::corruption_checker::StateCheck;
 use super::{Node, Output};
 use crate::kv::{Command, ContentHash};
 use crate::raft::{Envelope, Message, StateHash};
@@ -30,13 +30,13 @@ const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Node {
     /// The result of comparing this replica's state with the others'.
-    pub fn consistency(&self) -> Consistency {
-        self.referee.verdict
+    pub fn state_check(&self) -> StateCheck {
+        self.checker.verdict
     }
 
     /// How many checks of this replica a majority of the voters has agreed with.
     pub fn checks_agreed(&self) -> u64 {
-        self.referee.agreed
+        self.checker.agreed
     }
 
     /// This replica has applied a check.
@@ -45,16 +45,16 @@ impl Node {
             index,
             hash: hash.0,
         };
-        self.referee.note(self.options.id, report);
-        self.referee.sends_left = SENDS;
-        self.referee.send_after = None;
+        self.checker.note(self.options.id, report);
+        self.checker.sends_left = SENDS;
+        self.checker.send_after = None;
         self.send_report(now);
     }
 
     /// Another replica has.
     pub(super) fn hear_hash(&mut self, from: NodeId, report: StateHash) {
         if self.consensus.configuration().is_member(from) {
-            self.referee.note(from, report);
+            self.checker.note(from, report);
         }
     }
 
@@ -68,44 +68,44 @@ impl Node {
         if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             return;
         }
-        let proposed = self.referee.proposed;
+        let proposed = self.checker.proposed;
         if proposed.is_some_and(|last| !now.certainly_after(last + interval)) {
             return;
         }
         // A refusal is no loss: the next tick tries again.
         if (self.consensus.propose(now, Command::CheckHash.encode())).is_ok() {
-            self.referee.proposed = Some(now);
+            self.checker.proposed = Some(now);
         }
     }
 
     /// Evaluates the reports. A corrupt replica gives up leadership for good: its log is intact, so
     /// it still follows and votes.
     pub(super) fn judge(&mut self, now: Instant) {
-        if !self.referee.is_news && self.referee.differ.is_none() {
+        if !self.checker.is_news && self.checker.differ.is_none() {
             return;
         }
-        let before = self.referee.verdict;
+        let before = self.checker.verdict;
         let voters = &self.consensus.configuration().voters;
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
-        self.referee.judge(now, self.options.id, &voters);
-        let is_new = before != self.referee.verdict;
-        if is_new && matches!(self.referee.verdict, Consistency::Corrupt(_)) {
+        self.checker.judge(now, self.options.id, &voters);
+        let is_new = before != self.checker.verdict;
+        if is_new && matches!(self.checker.verdict, StateCheck::Corrupt(_)) {
             self.consensus.retire(now);
         }
     }
 
     fn send_report(&mut self, now: Instant) {
-        let referee = &mut self.referee;
-        let is_due = referee
+        let checker = &mut self.checker;
+        let is_due = checker
             .send_after
             .is_none_or(|after| now.certainly_after(after));
-        if referee.sends_left == 0 || !is_due {
+        if checker.sends_left == 0 || !is_due {
             return;
         }
-        referee.sends_left -= 1;
-        referee.send_after = Some(now + SEND_INTERVAL);
+        checker.sends_left -= 1;
+        checker.send_after = Some(now + SEND_INTERVAL);
         let own = self.options.id;
-        let Some(report) = referee
+        let Some(report) = checker
             .reports
             .get(&own)
             .and_then(|all| all.back())

@@ -35,7 +35,7 @@ use super::{lease, meta};
 ///
 /// # Errors
 /// Those of the store. After an error `store` may hold half of it: discard it.
-pub fn begin_anew<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S::Error> {
+pub fn reset_identity<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S::Error> {
     let mut progress = meta::progress(store)?;
     let mut store = Hashed::begin(store)?;
     store.take(Space::Meta, &meta::cluster_key())?;
@@ -90,7 +90,7 @@ mod tests {
         let before = everything();
         let was = kv::progress(&before).unwrap();
         let mut store = before.clone();
-        let progress = begin_anew(&mut store, LEAP).unwrap();
+        let progress = reset_identity(&mut store, LEAP).unwrap();
         assert_eq!(kv::progress(&store), Ok(progress));
         assert_eq!(kv::content_hash(&store), kv::scan(&store));
         assert_eq!(current(&store), current(&before));
@@ -106,7 +106,7 @@ mod tests {
     fn old_revisions_are_refused_and_history_is_removed_as_after_any_compaction() {
         let mut store = everything();
         let was = kv::progress(&store).unwrap().revision;
-        let progress = begin_anew(&mut store, LEAP).unwrap();
+        let progress = reset_identity(&mut store, LEAP).unwrap();
         let read = |store: &MemStore, revision| {
             let request = RangeRequest {
                 range: KeyRange::From,
@@ -138,7 +138,7 @@ mod tests {
         let before = everything();
         let was = kv::progress(&before).unwrap();
         let mut store = before.clone();
-        let progress = begin_anew(&mut store, 0).unwrap();
+        let progress = reset_identity(&mut store, 0).unwrap();
         assert_eq!(progress.revision, was.revision);
         assert_eq!(progress.compact_revision, was.compact_revision);
         assert_eq!(kv::content_hash(&store), kv::scan(&store));
@@ -155,7 +155,7 @@ mod tests {
         lease.write(&mut hashed, id).unwrap();
         hashed.finish();
         assert_ne!(kv::held_leases(&store).unwrap(), leases);
-        begin_anew(&mut store, LEAP).unwrap();
+        reset_identity(&mut store, LEAP).unwrap();
         assert_eq!(kv::held_leases(&store).unwrap(), leases);
         assert_eq!(kv::content_hash(&store), kv::scan(&store));
     }

@@ -15,7 +15,7 @@ pub(super) struct Leases {
     pub(super) options: LeaseOptions,
     pub(super) tracker: LeaseTracker,
     /// Lease queries that wait for a permit.
-    pub(super) questions: BTreeMap<RequestId, Question>,
+    pub(super) queries: BTreeMap<RequestId, LeaseQuery>,
     /// The last tick of this promotion, and the last at which a quorum answered.
     pub(super) ticked: Instant,
     pub(super) confirmed: Instant,
@@ -24,7 +24,7 @@ pub(super) struct Leases {
     pub(super) kept: Vec<(crate::types::Term, LeaseRef)>,
 }
 
-pub(super) enum Question {
+pub(super) enum LeaseQuery {
     KeepAlive(Vec<LeaseRef>),
     TimeToLive(i64),
     List { after: i64, limit: u32 },
@@ -32,7 +32,7 @@ pub(super) enum Question {
 
 /// A lease in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedLease {
+pub struct QueriedLease {
     /// Its id.
     pub id: i64,
     /// How long it has, in milliseconds, by the clock of a leader; `None` elsewhere.
@@ -41,9 +41,9 @@ pub struct AskedLease {
 
 /// The leases of a query; the shell reads their records from the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AskedLeases {
+pub struct QueriedLeases {
     /// In the order of their ids.
-    pub leases: Vec<AskedLease>,
+    pub leases: Vec<QueriedLease>,
     /// Where the next page of a list begins; `None` if this is the last.
     pub next: Option<i64>,
 }
@@ -53,7 +53,7 @@ impl Leases {
         Self {
             options,
             tracker: LeaseTracker::new(options, restart_min(timing)),
-            questions: BTreeMap::new(),
+            queries: BTreeMap::new(),
             ticked: Instant::ZERO,
             confirmed: Instant::ZERO,
             #[cfg(leasehold_bugs)]
@@ -62,14 +62,14 @@ impl Leases {
     }
 
     /// The store was replaced and contains these leases; forgets all others.
-    pub(super) fn begin_anew(&mut self, leases: HeldLeases, timing: &Timing) {
+    pub(super) fn reset(&mut self, leases: HeldLeases, timing: &Timing) {
         self.tracker = LeaseTracker::new(self.options, restart_min(timing));
         self.tracker.restore(leases);
     }
 
     /// The client no longer waits for the reply.
     pub(super) fn forget(&mut self, id: RequestId) {
-        self.questions.remove(&id);
+        self.queries.remove(&id);
     }
 
     /// The lease to propose for `request`, within this node's limits.

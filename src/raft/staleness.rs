@@ -6,7 +6,7 @@
 //! before that moment, and so before the name was drawn: Theorem 2 of the lease protocol, with the
 //! name in place of the read. So a state that contains the index is at most as old as the name, and
 //! how long ago that was drawn is told by the clock that drew it. How long any message took does
-//! not matter; a late one only proves less. That is a [`Freshness`], and it stays true whoever
+//! not matter; a late one only proves less. That is a [`Staleness`], and it stays true whoever
 //! leads later.
 //!
 //! Every heartbeat and every question of a follower carries a name, so in quiet times a follower's
@@ -37,7 +37,7 @@ const NAMES_MAX: usize = 64;
 
 /// Every state that contains `index` contains everything that was acknowledged before `as_of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freshness {
+pub struct Staleness {
     as_of: Instant,
     index: LogIndex,
     drift_ppm: u32,
@@ -45,26 +45,26 @@ pub struct Freshness {
 }
 
 /// Proof that a state which contains an index is no older than a duration. Made only by
-/// [`Freshness::bound`].
+/// [`Staleness::bound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StaleBound {
+pub struct StalenessBound {
     index: LogIndex,
     staleness: Duration,
 }
 
-impl Freshness {
+impl Staleness {
     /// How old a state that contains the index can be at `now`, which was read after the state was
     /// looked at.
-    pub fn bound(&self, now: Instant) -> StaleBound {
+    pub fn bound(&self, now: Instant) -> StalenessBound {
         let passed = now.at_most_since(self.as_of) + self.granularity;
-        planted!(AgeBySlowerClock => return StaleBound {
+        planted!(AgeBySlowerClock => return StalenessBound {
             index: self.index,
             staleness: now.at_least_since(self.as_of),
         });
         // A clock that is too slow has counted (1 - rho) of what passed.
         let slowest = u128::from(1_000_000_u32.saturating_sub(self.drift_ppm).max(1));
         let nanos = (passed.as_nanos() * 1_000_000).div_ceil(slowest);
-        StaleBound {
+        StalenessBound {
             index: self.index,
             staleness: Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
         }
@@ -76,7 +76,7 @@ impl Freshness {
     }
 }
 
-impl StaleBound {
+impl StalenessBound {
     /// The state must contain this index.
     pub fn index(&self) -> LogIndex {
         self.index
@@ -90,17 +90,17 @@ impl StaleBound {
 
 /// What a node learns about the age of its state.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ages {
+pub(super) struct StalenessTracker {
     /// Names that were drawn, and when, in order.
     names: VecDeque<(RoundId, Instant)>,
     /// The newest that is proved and applied.
-    proved: Option<Freshness>,
+    proved: Option<Staleness>,
     /// One that is proved and not yet applied. It is kept until it is, so that a state machine that
     /// always lags a little does not make every proof wait for the next.
-    next: Option<Freshness>,
+    next: Option<Staleness>,
 }
 
-impl Ages {
+impl StalenessTracker {
     /// `name` was drawn at `now`, and leaves after that.
     pub(super) fn draw(&mut self, name: RoundId, now: Instant) {
         if self.names.len() == NAMES_MAX {
@@ -140,7 +140,7 @@ impl Ages {
         if newest.is_some_and(|newest| as_of.at_least_since(newest.as_of) < step) {
             return;
         }
-        let fresh = Freshness {
+        let fresh = Staleness {
             as_of,
             index,
             drift_ppm: timing.max_drift_ppm,
@@ -158,7 +158,7 @@ impl Ages {
             .take_if(|next| next.index <= applied || planted!(AgeUnapplied))
         {
             self.proved = Some(next);
-            published.freshness.store(Some(Arc::new(next)));
+            published.staleness.store(Some(Arc::new(next)));
         }
     }
 
@@ -177,7 +177,7 @@ impl Ages {
         for fresh in [proved, next] {
             digest.value(&fresh.is_some());
             if let Some(fresh) = fresh {
-                let Freshness {
+                let Staleness {
                     as_of,
                     index,
                     drift_ppm,
@@ -193,7 +193,7 @@ impl Ages {
     pub(super) fn forget(&mut self, published: &Published) {
         planted!(AgeOverStepBack => return);
         *self = Self::default();
-        published.freshness.store(None);
+        published.staleness.store(None);
     }
 }
 
@@ -210,13 +210,13 @@ mod tests {
     }
 
     fn known(published: &Published) -> Option<(Instant, u64)> {
-        let freshness = published.freshness();
-        freshness.map(|freshness| (freshness.as_of, freshness.index.0))
+        let staleness = published.staleness();
+        staleness.map(|staleness| (staleness.as_of, staleness.index.0))
     }
 
     #[test]
     fn a_state_is_as_old_as_the_name_and_not_as_the_answer() {
-        let (mut ages, published) = (Ages::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Published::default());
         let timing = Timing::default();
         ages.draw(RoundId(1), at(1000));
         ages.draw(RoundId(2), at(1100));
@@ -239,24 +239,24 @@ mod tests {
     #[test]
     fn an_age_is_that_of_the_faster_clock_stretched_by_the_drift() {
         let timing = Timing::default();
-        let (mut ages, published) = (Ages::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Published::default());
         ages.note(at(1000), LogIndex(1), &timing);
         ages.settle(LogIndex(1), &published);
-        let freshness = published.freshness().expect("noted");
+        let staleness = published.staleness().expect("noted");
         let now = Instant {
             boot: at(1979).boot,
             raw: at(1500).raw,
         };
         // 979 ms and 1 ms of granularity, by a clock that may be 2 % slow.
-        assert_eq!(freshness.bound(now).staleness(), ms(1000));
-        assert_eq!(freshness.bound(now).index(), LogIndex(1));
-        let back = freshness.bound(at(900)).staleness();
+        assert_eq!(staleness.bound(now).staleness(), ms(1000));
+        assert_eq!(staleness.bound(now).index(), LogIndex(1));
+        let back = staleness.bound(at(900)).staleness();
         assert!(back > Duration::ZERO && back < ms(2));
     }
 
     #[test]
     fn a_state_machine_that_always_lags_does_not_keep_its_age_from_being_known() {
-        let (mut ages, published) = (Ages::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Published::default());
         for beat in 1..100 {
             let fresh = LogIndex(10 * beat);
             ages.note(at(50 * beat), fresh, &Timing::default());
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_absurd_index_does_not_keep_better_ones_out() {
-        let (mut ages, published) = (Ages::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Published::default());
         let timing = Timing::default();
         ages.note(at(1000), LogIndex(u64::MAX), &timing);
         ages.note(at(1100), LogIndex(3), &timing);

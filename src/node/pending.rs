@@ -11,9 +11,9 @@ use crate::types::{LogId, LogIndex, RequestId, Term};
 pub(super) const URGENT_PART: usize = 8;
 
 /// Everything that waits inside a node. Every operation is O(log n).
-pub(super) struct Waiting {
+pub(super) struct PendingRequests {
     pub(super) max: usize,
-    pub(super) requests: BTreeMap<RequestId, Waiter>,
+    pub(super) requests: BTreeMap<RequestId, PendingRequest>,
     /// The same requests by deadline, as a reading of the boot clock: no safety hangs on request
     /// deadlines, so one clock is enough.
     pub(super) deadlines: BTreeSet<(u64, RequestId)>,
@@ -28,13 +28,13 @@ pub(super) struct Waiting {
     pub(super) leadership: Option<Term>,
 }
 
-pub(super) struct Waiter {
+pub(super) struct PendingRequest {
     pub(super) deadline: u64,
-    pub(super) what: What,
+    pub(super) what: PendingKind,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum What {
+pub(super) enum PendingKind {
     /// Waits for a permit, and then for at least this revision.
     Read(i64),
     PermittedRead(LogIndex, i64),
@@ -45,7 +45,7 @@ pub(super) enum What {
     Change,
 }
 
-impl Waiting {
+impl PendingRequests {
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -71,7 +71,7 @@ impl Waiting {
     /// The entry that a write waits for.
     pub(super) fn entry_of(&self, request: RequestId) -> Option<LogIndex> {
         match self.requests.get(&request)?.what {
-            What::Write(index) => Some(index),
+            PendingKind::Write(index) => Some(index),
             _ => None,
         }
     }
@@ -93,45 +93,45 @@ impl Waiting {
         })
     }
 
-    pub(super) fn add(&mut self, request: RequestId, deadline: Instant, what: What) {
+    pub(super) fn add(&mut self, request: RequestId, deadline: Instant, what: PendingKind) {
         self.deadlines.insert((deadline.boot, request));
         self.requests.insert(
             request,
-            Waiter {
+            PendingRequest {
                 deadline: deadline.boot,
                 what,
             },
         );
     }
 
-    pub(super) fn remove(&mut self, request: RequestId) -> Option<Waiter> {
-        let waiter = self.requests.remove(&request)?;
-        self.deadlines.remove(&(waiter.deadline, request));
-        match waiter.what {
-            What::Read(_) | What::Change => {}
-            What::PermittedRead(index, _) => {
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<PendingRequest> {
+        let pending = self.requests.remove(&request)?;
+        self.deadlines.remove(&(pending.deadline, request));
+        match pending.what {
+            PendingKind::Read(_) | PendingKind::Change => {}
+            PendingKind::PermittedRead(index, _) => {
                 self.permitted.remove(&(index, request));
             }
-            What::EarlyRead(revision) => {
+            PendingKind::EarlyRead(revision) => {
                 self.early.remove(&(revision, request));
             }
-            What::Write(index) => {
+            PendingKind::Write(index) => {
                 self.writes.remove(&index);
             }
-            What::Transfer => {
+            PendingKind::Transfer => {
                 self.transfers.remove(&request);
             }
         }
-        Some(waiter)
+        Some(pending)
     }
 
     pub(super) fn add_transfer(&mut self, request: RequestId, term: Term, deadline: Instant) {
-        self.add(request, deadline, What::Transfer);
+        self.add(request, deadline, PendingKind::Transfer);
         self.transfers.insert(request, term);
     }
 
     pub(super) fn add_change(&mut self, request: RequestId, deadline: Instant) {
-        self.add(request, deadline, What::Change);
+        self.add(request, deadline, PendingKind::Change);
     }
 
     pub(super) fn take_change(&mut self, request: RequestId) {
@@ -139,7 +139,7 @@ impl Waiting {
     }
 
     pub(super) fn add_write(&mut self, id: LogId, request: RequestId, deadline: Instant) {
-        self.add(request, deadline, What::Write(id.index));
+        self.add(request, deadline, PendingKind::Write(id.index));
         self.writes.insert(id.index, (id.term, request));
     }
 
@@ -150,10 +150,10 @@ impl Waiting {
     /// A read got its permit and waits for the state machine from here on. One that is not here
     /// any more ran out of time.
     pub(super) fn permit_read(&mut self, request: RequestId, permit: ReadPermit) {
-        if let Some(waiter) = self.requests.get_mut(&request)
-            && let What::Read(revision) = waiter.what
+        if let Some(pending) = self.requests.get_mut(&request)
+            && let PendingKind::Read(revision) = pending.what
         {
-            waiter.what = What::PermittedRead(permit.index(), revision);
+            pending.what = PendingKind::PermittedRead(permit.index(), revision);
             self.permitted.insert((permit.index(), request), permit);
         }
     }
@@ -165,8 +165,8 @@ impl Waiting {
         revision: i64,
         permit: Option<ReadPermit>,
     ) {
-        if let Some(waiter) = self.requests.get_mut(&request) {
-            waiter.what = What::EarlyRead(revision);
+        if let Some(pending) = self.requests.get_mut(&request) {
+            pending.what = PendingKind::EarlyRead(revision);
             self.early.insert((revision, request), permit);
         }
     }
@@ -181,8 +181,8 @@ impl Waiting {
         while let Some((&(index, request), &permit)) = self.permitted.first_key_value()
             && (index <= applied || planted!(ReadUnapplied))
         {
-            let what = self.requests.get(&request).map(|waiter| waiter.what);
-            let Some(What::PermittedRead(_, revision)) = what else {
+            let what = self.requests.get(&request).map(|pending| pending.what);
+            let Some(PendingKind::PermittedRead(_, revision)) = what else {
                 unreachable!("whoever is permitted waits");
             };
             self.permitted.pop_first();
@@ -197,7 +197,7 @@ impl Waiting {
     }
 
     /// A request whose deadline is over, and what it waited for.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Option<(RequestId, What)> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Option<(RequestId, PendingKind)> {
         let (deadline, request) = *self.deadlines.first()?;
         if now.boot < deadline {
             return None;
