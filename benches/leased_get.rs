@@ -35,13 +35,13 @@ const READS: usize = 400_000;
 const READS_PER_TICK: usize = 2_000;
 
 /// A cluster of one with a store in a folder.
-struct Alone {
+struct SingleNode {
     node: Node,
     store: StateStore,
     clock: SystemClock,
 }
 
-impl Alone {
+impl SingleNode {
     fn new(folder: &std::path::Path, record_cache_bytes: usize) -> Self {
         let clock = SystemClock;
         let options = NodeOptions {
@@ -166,7 +166,7 @@ fn leased_get(
 
 /// Nanoseconds a call of `work` in each of several rounds, the shortest first; `alone` is ticked in
 /// between.
-fn nanos(alone: &mut Alone, mut work: impl FnMut(usize) -> bool) -> Vec<f64> {
+fn nanos(alone: &mut SingleNode, mut work: impl FnMut(usize) -> bool) -> Vec<f64> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let mut spent = Duration::ZERO;
@@ -187,7 +187,7 @@ fn nanos(alone: &mut Alone, mut work: impl FnMut(usize) -> bool) -> Vec<f64> {
 /// What a whole get took in each round.
 fn run(keys: usize, record_cache_bytes: usize, label: &str) -> Vec<f64> {
     let folder = tempfile::tempdir().unwrap();
-    let mut alone = Alone::new(&folder.path().join("state"), record_cache_bytes);
+    let mut alone = SingleNode::new(&folder.path().join("state"), record_cache_bytes);
     alone.prepare(keys);
     let published: Arc<Published> = alone.node.published();
     let store = alone.store.reader();

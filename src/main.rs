@@ -14,7 +14,7 @@ use leasehold::{bench, cli};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli::Parsed {
+    let cli::CommandLine {
         command,
         global,
         settings,

@@ -25,11 +25,11 @@ const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 pub(crate) struct CpuShare {
     how: &'static str,
     groups: Vec<PathBuf>,
-    pausing: Option<Pausing>,
+    pausing: Option<PauseThread>,
 }
 
 #[derive(Debug)]
-struct Pausing {
+struct PauseThread {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -121,7 +121,7 @@ impl CpuShare {
         Ok(Self {
             how: "pauses (SIGSTOP, SIGCONT)",
             groups: Vec::new(),
-            pausing: Some(Pausing {
+            pausing: Some(PauseThread {
                 over,
                 thread: Some(thread),
             }),

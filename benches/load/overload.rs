@@ -99,14 +99,14 @@ struct Stage {
 }
 
 /// Leases that are kept alive, and what becomes of them.
-struct Kept {
+struct KeptLeases {
     lost: Arc<AtomicU64>,
     at_risk: Arc<AtomicU64>,
     // Ends the keepers.
     _keepers: JoinSet<()>,
 }
 
-impl Kept {
+impl KeptLeases {
     async fn begin(target: &Target, count: u32, ttl: Duration) -> Result<Self, Failure> {
         let (lost, at_risk) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let client = connect(target).await?;
@@ -178,7 +178,7 @@ async fn measure(arguments: &OverloadArgs, progress: Progress) -> Result<Overloa
     progress.say("writing the keys, and granting the leases");
     let filled = load.clone();
     apart(move || generator::fill(&found, &filled)).await?;
-    let kept = Kept::begin(cluster.target(), arguments.leases, arguments.ttl).await?;
+    let kept = KeptLeases::begin(cluster.target(), arguments.leases, arguments.ttl).await?;
     // Only now: what comes before need not take long.
     let share = CpuShare::hold(&cluster.pids(), arguments.cores)?;
     progress.say(&format!("each server is held by {}", share.how()));

@@ -137,7 +137,7 @@ async fn bench(folder: &Path, plan: &Plan) {
         for _ in 0..plan.rounds {
             let clients = &clients[..connections];
             let gets = load::closed(clients, Load::Get, callers, plan.length);
-            let get = Measured::of(leader, gets).await;
+            let get = MeasuredRound::of(leader, gets).await;
             let mut echoes = Vec::new();
             for _ in 0..connections {
                 echoes.push(EchoClient::connect(echo.address, &tls, request, reply).await);
@@ -148,18 +148,19 @@ async fn bench(folder: &Path, plan: &Plan) {
                 plan.length
             };
             let round = echo_round(echoes, callers / connections, length);
-            pairs.push((get, Measured::of(&echo, round).await));
+            pairs.push((get, MeasuredRound::of(&echo, round).await));
         }
-        let of = |what: &dyn Fn(&(Measured, Measured)) -> f64| median(pairs.iter().map(what));
-        let row = |which: &dyn Fn(&(Measured, Measured)) -> &Measured| {
-            let of = |what: &dyn Fn(&Measured) -> f64| of(&|pair| what(which(pair)));
+        let of =
+            |what: &dyn Fn(&(MeasuredRound, MeasuredRound)) -> f64| median(pairs.iter().map(what));
+        let row = |which: &dyn Fn(&(MeasuredRound, MeasuredRound)) -> &MeasuredRound| {
+            let of = |what: &dyn Fn(&MeasuredRound) -> f64| of(&|pair| what(which(pair)));
             (
                 of(&|it| it.round.rate),
                 of(&|it| it.round.micros(0.5)),
                 of(&|it| it.round.micros(0.99)),
                 of(&|it| it.micros_of(it.server)),
                 of(&|it| it.micros_of(it.client)),
-                of(&Measured::sleeps),
+                of(&MeasuredRound::sleeps),
             )
         };
         let (rate, p50, p99, server, client, sleeps) = row(&|pair| &pair.0);
@@ -173,7 +174,7 @@ async fn bench(folder: &Path, plan: &Plan) {
             of(&|pair| pair.0.round.rate / pair.1.round.rate),
             of(&|pair| pair.0.round.micros(0.5) / pair.1.round.micros(0.5)),
         );
-        let mut note = |name: &str, of: &dyn Fn(&(Measured, Measured)) -> f64| {
+        let mut note = |name: &str, of: &dyn Fn(&(MeasuredRound, MeasuredRound)) -> f64| {
             let name = format!("{name} {callers}x{connections}");
             figures.add(&name, pairs.iter().map(of));
         };
@@ -232,13 +233,13 @@ async fn writes(plan: &Plan, clients: &[Client], figures: &mut Figures) {
 }
 
 /// A round with what it cost the process that served it, and this one.
-struct Measured {
+struct MeasuredRound {
     round: Round,
     server: Usage,
     client: Usage,
 }
 
-impl Measured {
+impl MeasuredRound {
     async fn of(server: &Process, round: impl Future<Output = Round>) -> Self {
         let (served, own) = (server.usage(), Usage::own());
         let round = round.await;

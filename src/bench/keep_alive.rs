@@ -17,7 +17,7 @@ use super::generator::Plan;
 use super::mixed;
 use super::progress::Progress;
 use super::report::{Report, Run};
-use super::store::{Answer, Connection, Renewed, Store, Trouble, Watched};
+use super::store::{Answer, Connection, Renewal, Store, Trouble, WatchTarget};
 use crate::api::Consistency;
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::RenewalArgs;
@@ -182,7 +182,7 @@ impl<C: Connection> Connection for Holder<C> {
         self.connection.grant(ttl, key).await
     }
 
-    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+    async fn renew(&self, leases: &[i64]) -> Result<Renewal, Trouble> {
         self.connection.renew(leases).await
     }
 
@@ -190,7 +190,7 @@ impl<C: Connection> Connection for Holder<C> {
         self.connection.revoke(lease).await
     }
 
-    async fn watch(&self, what: Watched) -> Result<C::Watch, Failure> {
+    async fn watch(&self, what: WatchTarget) -> Result<C::Watch, Failure> {
         self.connection.watch(what).await
     }
 

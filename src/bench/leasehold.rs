@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::store::{
-    Answer, Change, Connection, Renewed, Store, Trouble, Watch, WatchEvent, Watched,
+    Answer, Change, Connection, Renewal, Store, Trouble, Watch, WatchEvent, WatchTarget,
 };
 use crate::api::{
     Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseRef, PutRequest, Request,
@@ -233,7 +233,7 @@ impl Connection for LeaseholdConnection {
         }
     }
 
-    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+    async fn renew(&self, leases: &[i64]) -> Result<Renewal, Trouble> {
         let all: Vec<LeaseRef> = leases.iter().map(|id| LeaseRef::id(*id)).collect();
         for _ in 0..UNDECIDED_TRIES {
             let request = Request::LeaseKeepAlive(all.clone());
@@ -243,7 +243,7 @@ impl Connection for LeaseholdConnection {
             };
             if !kept.contains(&LeaseKept::Undecided) {
                 let renewed = |kept: &LeaseKept| matches!(kept, LeaseKept::Renewed { .. });
-                return Ok(Renewed {
+                return Ok(Renewal {
                     revision: response.header.revision,
                     kept: kept.iter().map(renewed).collect(),
                 });
@@ -259,11 +259,11 @@ impl Connection for LeaseholdConnection {
         Ok(())
     }
 
-    async fn watch(&self, what: Watched) -> Result<Watcher, Failure> {
+    async fn watch(&self, what: WatchTarget) -> Result<Watcher, Failure> {
         let options = WatchOptions::new().with_timeout(WATCH_PATIENCE);
         let (key, mut options) = match what {
-            Watched::Key { key, start } => (key, options.with_start_revision(start)),
-            Watched::Deletes { prefix } => {
+            WatchTarget::Key { key, start } => (key, options.with_start_revision(start)),
+            WatchTarget::Deletes { prefix } => {
                 let deletes = options.with_prefix().with_no_put();
                 (prefix.into(), deletes.with_buffer(WATCH_BYTES))
             }

@@ -64,14 +64,14 @@ mod tests {
 
     use super::*;
     use crate::bench::store::Trouble;
-    use crate::bench::tally::{Asked, Tally};
+    use crate::bench::tally::{RequestRecord, Tally};
 
     #[test]
     fn a_line_shows_what_there_was_and_nothing_else() {
         let mut tally = Tally::default();
         let ms = Duration::from_millis;
         for millis in 1..=100 {
-            tally.record(&Asked {
+            tally.record(&RequestRecord {
                 is_read: false,
                 due: ms(1),
                 sent: ms(1),
@@ -94,7 +94,7 @@ mod tests {
             "      etcd    3s       100 ops/s  put p50    50ms p99    99ms  (warming up)"
         );
         interval.warming_up = false;
-        interval.tally.record(&Asked {
+        interval.tally.record(&RequestRecord {
             is_read: true,
             due: ms(0),
             sent: ms(0),

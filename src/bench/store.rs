@@ -79,13 +79,14 @@ pub trait Connection: Send + Sync + 'static {
     ) -> impl Future<Output = Result<i64, Trouble>> + Send;
 
     /// Renews leases.
-    fn renew(&self, leases: &[i64]) -> impl Future<Output = Result<Renewed, Trouble>> + Send;
+    fn renew(&self, leases: &[i64]) -> impl Future<Output = Result<Renewal, Trouble>> + Send;
 
     /// Revokes a lease.
     fn revoke(&self, lease: i64) -> impl Future<Output = Result<(), Trouble>> + Send;
 
     /// Opens a watch.
-    fn watch(&self, what: Watched) -> impl Future<Output = Result<Self::Watch, Failure>> + Send;
+    fn watch(&self, what: WatchTarget)
+    -> impl Future<Output = Result<Self::Watch, Failure>> + Send;
 
     /// Closes the connection.
     fn close(&self) -> impl Future<Output = ()> + Send;
@@ -93,7 +94,7 @@ pub trait Connection: Send + Sync + 'static {
 
 /// The response to a renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Renewed {
+pub struct Renewal {
     /// The store's revision.
     pub revision: i64,
     /// For each lease, in the order of the request: `true` if it was renewed, `false` if it does not exist.
@@ -102,7 +103,7 @@ pub struct Renewed {
 
 /// What a watch is opened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchTarget {
     /// Changes of one key from a revision on.
     Key {
         /// The key.

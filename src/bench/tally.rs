@@ -115,7 +115,7 @@ pub struct Tally {
 
 /// One request, from when it was due to when its fate was known.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RequestRecord {
     /// It was a read.
     pub is_read: bool,
     /// When it was due: in a closed loop, when it was sent.
@@ -130,7 +130,7 @@ pub struct Asked {
 
 impl Tally {
     /// Takes a request down.
-    pub fn record(&mut self, asked: &Asked) {
+    pub fn record(&mut self, asked: &RequestRecord) {
         let series = match asked.is_read {
             true => &mut self.reads,
             false => &mut self.writes,
@@ -210,7 +210,12 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn asked(is_read: bool, due: Duration, ended: Duration, code: Option<&'static str>) -> Asked {
+    fn asked(
+        is_read: bool,
+        due: Duration,
+        ended: Duration,
+        code: Option<&'static str>,
+    ) -> RequestRecord {
         let answer = Answer {
             revision: 1,
             path: is_read.then_some(ReadPath::Lease),
@@ -220,7 +225,7 @@ mod tests {
             code,
             detail: format!("{code} at {ended:?}"),
         };
-        Asked {
+        RequestRecord {
             is_read,
             due,
             sent: due,

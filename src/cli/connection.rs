@@ -25,7 +25,7 @@ pub trait Connector {
     fn connect(&self, target: &Target) -> impl Future<Output = Result<Self::Connection, Error>>;
 }
 
-/// What the verbs ask of a client.
+/// What the commands ask of a client.
 pub trait Connection {
     /// Sends a request to whoever can answer it, and follows the leader.
     fn call(

@@ -1,4 +1,4 @@
-//! What a verb that failed says, and with which code it ends.
+//! What a command that failed says, and with which code it ends.
 
 use std::{fmt, io};
 
@@ -45,7 +45,7 @@ impl Exit {
     }
 }
 
-/// Why a verb failed.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The code to end with.

@@ -16,7 +16,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum LineFormat {
     /// One JSON object per line.
     Json,
     /// For people.
@@ -25,7 +25,7 @@ pub enum Look {
 
 /// Where lines go.
 #[derive(Debug)]
-pub enum Place {
+pub enum LogTarget {
     /// Standard error, which a supervisor collects.
     StandardError,
     /// A file, for when the terminal is wanted for something else.
@@ -75,7 +75,7 @@ impl Filter {
 ///
 /// # Errors
 /// [`LogError`].
-pub fn start(filter: &str, look: Look, place: Place) -> Result<Filter, LogError> {
+pub fn start(filter: &str, look: LineFormat, place: LogTarget) -> Result<Filter, LogError> {
     /// Each look and place is a type of its own, and so is the handle of its filter.
     macro_rules! launch {
         ($builder:expr) => {{
@@ -88,18 +88,20 @@ pub fn start(filter: &str, look: Look, place: Place) -> Result<Filter, LogError>
     }
     let builder = fmt().with_env_filter(parse(filter)?);
     let started = match (look, place) {
-        (Look::Json, Place::StandardError) => {
+        (LineFormat::Json, LogTarget::StandardError) => {
             launch!(builder.json().with_writer(StandardError::find()))
         }
-        (Look::Json, Place::File(file)) => launch!(builder.json().with_writer(Mutex::new(file))),
-        (Look::Text, Place::StandardError) => {
+        (LineFormat::Json, LogTarget::File(file)) => {
+            launch!(builder.json().with_writer(Mutex::new(file)))
+        }
+        (LineFormat::Text, LogTarget::StandardError) => {
             launch!(
                 builder
                     .with_ansi(colours_wanted())
                     .with_writer(StandardError::find())
             )
         }
-        (Look::Text, Place::File(file)) => {
+        (LineFormat::Text, LogTarget::File(file)) => {
             launch!(builder.with_ansi(false).with_writer(Mutex::new(file)))
         }
     };
@@ -209,7 +211,11 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_is_named() {
-        let started = start("info,leasehold=loud", Look::Text, Place::StandardError);
+        let started = start(
+            "info,leasehold=loud",
+            LineFormat::Text,
+            LogTarget::StandardError,
+        );
         let error = started.err().expect("there is no such level");
         let text = error.to_string();
         assert!(

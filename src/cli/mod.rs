@@ -46,10 +46,10 @@ pub struct SettingHelp {
 
 /// The command line, taken apart.
 #[derive(Debug)]
-pub struct Parsed {
+pub struct CommandLine {
     /// What is to be done.
     pub command: Command,
-    /// What holds for every verb.
+    /// What holds for every command.
     pub global: GlobalArgs,
     /// Settings given to `serve` as `--section.key value`.
     pub settings: Vec<(String, String)>,
@@ -70,9 +70,9 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
     });
     let flags: Vec<_> = flags.collect();
     let mut command = Cli::command().mut_subcommand("serve", |serve| serve.args(flags));
-    // Verbs without a connection take its flags, as every verb does, but need not explain them.
+    // Commands without a connection take its flags, as every command does, but need not explain them.
     command.build();
-    for verb in [
+    for name in [
         "serve",
         "dev",
         "drain",
@@ -82,17 +82,18 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
         "completion",
         "man",
     ] {
-        command = command.mut_subcommand(verb, without_connection);
+        command = command.mut_subcommand(name, without_connection);
     }
     command
 }
 
-fn without_connection(verb: clap::Command) -> clap::Command {
-    verb.mut_args(|flag| {
-        let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
-        flag.hide(about_connections)
-    })
-    .mut_subcommands(without_connection)
+fn without_connection(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|flag| {
+            let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
+            flag.hide(about_connections)
+        })
+        .mut_subcommands(without_connection)
 }
 
 /// The settings of a node.
@@ -107,7 +108,7 @@ fn settings() -> Vec<SettingHelp> {
 
 /// Takes the arguments of this process apart. Help, version and mistakes are answered here, and
 /// end the process (a mistake with code 2).
-pub fn parse() -> Parsed {
+pub fn parse() -> CommandLine {
     match parse_from(&settings(), std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => error.exit(),
@@ -117,7 +118,7 @@ pub fn parse() -> Parsed {
 fn parse_from(
     settings: &[SettingHelp],
     arguments: impl IntoIterator<Item = std::ffi::OsString>,
-) -> Result<Parsed, clap::Error> {
+) -> Result<CommandLine, clap::Error> {
     let mut matches = command(settings).try_get_matches_from(arguments)?;
     let mut given = Vec::new();
     if let Some(serve) = matches.subcommand_matches("serve") {
@@ -128,7 +129,7 @@ fn parse_from(
         }
     }
     let cli = Cli::from_arg_matches_mut(&mut matches)?;
-    Ok(Parsed {
+    Ok(CommandLine {
         command: cli.command,
         global: cli.global,
         settings: given,

@@ -24,7 +24,7 @@ const SETTINGS: &[SettingHelp] = &[
     },
 ];
 
-fn parse(line: &str) -> Result<Parsed, clap::Error> {
+fn parse(line: &str) -> Result<CommandLine, clap::Error> {
     let words = ["leasehold"].into_iter().chain(line.split_whitespace());
     parse_from(SETTINGS, words.map(OsString::from))
 }
@@ -88,9 +88,9 @@ fn the_help_of_a_verb_speaks_of_connections_only_where_there_is_one() {
     assert!(help("serve --help").contains("--raft.heartbeat_interval <VALUE>"));
 }
 
-/// What `verb` and everything below it is called, with what is typed before it, and the command.
-fn all_below(typed: &str, verb: &clap::Command, found: &mut Vec<(String, clap::Command)>) {
-    for below in verb.get_subcommands() {
+/// What `command` and everything below it is called, with what is typed before it, and the command.
+fn all_below(typed: &str, command: &clap::Command, found: &mut Vec<(String, clap::Command)>) {
+    for below in command.get_subcommands() {
         if below.get_name() != "help" {
             let typed = format!("{typed}{} ", below.get_name());
             all_below(&typed, below, found);
@@ -112,14 +112,14 @@ fn the_help_of_every_verb_has_an_example_and_fits_into_a_hundred_columns() {
     ] {
         assert!(all.iter().any(|(typed, _)| typed == group), "{group}");
     }
-    for (typed, verb) in all {
+    for (typed, command) in all {
         let help = parse(&format!("{typed}--help")).unwrap_err().to_string();
         assert!(help.contains("\nExample"), "{typed}has no example:\n{help}");
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "{typed}: {line}");
         }
         // A line that is broken by hand and then by clap as well makes a ragged paragraph.
-        let after = verb.get_after_help().map(ToString::to_string);
+        let after = command.get_after_help().map(ToString::to_string);
         let after = after.unwrap_or_default();
         let lines: Vec<&str> = after.lines().collect();
         for pair in lines.windows(2) {
@@ -189,24 +189,24 @@ impl Connector for Nowhere {
     type Connection = Self;
 
     async fn connect(&self, _: &Target) -> Result<Self, Error> {
-        panic!("this verb needs no connection")
+        panic!("this command needs no connection")
     }
 }
 
 impl Connection for Nowhere {
     async fn call(&self, _: Request, _: crate::api::Consistency) -> Result<Response, Error> {
-        panic!("this verb needs no connection")
+        panic!("this command needs no connection")
     }
 
     async fn status(&self, _: &str) -> Result<Response, Error> {
-        panic!("this verb needs no connection")
+        panic!("this command needs no connection")
     }
 
     async fn close(self) {}
 }
 
 fn leasehold(line: &str) -> Result<String, Failure> {
-    let Parsed {
+    let CommandLine {
         command, global, ..
     } = parse(line).unwrap_or_else(|error| panic!("{error}"));
     let mut out = Vec::new();
@@ -230,20 +230,20 @@ fn completion_scripts_know_the_verbs_and_the_settings() {
     }
 }
 
-/// Every verb that can be typed, with all words before it.
-fn verbs(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+/// Every command that can be typed, with all words before it.
+fn commands(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
     let mut all = Vec::new();
-    for verb in command.get_subcommands() {
-        if verb.get_name() == "help" || verb.is_hide_set() {
+    for below in command.get_subcommands() {
+        if below.get_name() == "help" || below.is_hide_set() {
             continue;
         }
-        let words = format!("{before} {}", verb.get_name());
-        match verb
+        let words = format!("{before} {}", below.get_name());
+        match below
             .get_subcommands()
             .any(|below| below.get_name() != "help")
         {
-            true => all.extend(verbs(verb, &words)),
-            false => all.push((words, verb.clone())),
+            true => all.extend(commands(below, &words)),
+            false => all.push((words, below.clone())),
         }
     }
     all
@@ -251,11 +251,11 @@ fn verbs(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> 
 
 #[test]
 fn every_verb_is_shown_by_example() {
-    let all = verbs(&command(SETTINGS), "leasehold");
+    let all = commands(&command(SETTINGS), "leasehold");
     assert!(all.len() > 30, "{}", all.len());
-    let without = all.iter().filter(|(words, verb)| {
-        let after = verb.get_after_help().map(ToString::to_string);
-        // An example is of this very verb.
+    let without = all.iter().filter(|(words, command)| {
+        let after = command.get_after_help().map(ToString::to_string);
+        // An example is of this very command.
         !after.is_some_and(|after| after.contains(words.as_str()))
     });
     let without: Vec<&str> = without.map(|(words, _)| words.as_str()).collect();
@@ -271,7 +271,7 @@ fn the_manual_has_a_page_for_every_verb_with_its_examples() {
     let directory = folder.path().join("man1");
     let out = leasehold(&format!("man --out {}", directory.display())).unwrap();
     assert_eq!(out, "");
-    for (words, _) in verbs(&command(SETTINGS), "leasehold") {
+    for (words, _) in commands(&command(SETTINGS), "leasehold") {
         let page = directory.join(format!("{}.1", words.replace(' ', "-")));
         let text = std::fs::read_to_string(&page);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", page.display()));

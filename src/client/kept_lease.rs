@@ -78,12 +78,12 @@ impl fmt::Display for LostCause {
 
 /// The moment at which a request was sent, by both clocks and by tokio's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SendTime {
     pub(super) clock: Instant,
     pub(super) moment: Moment,
 }
 
-impl Sent {
+impl SendTime {
     /// Must be read before the request is sent.
     pub(super) fn now() -> Self {
         Self {
@@ -102,7 +102,7 @@ pub(super) fn usable(ttl: Duration) -> Duration {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LeaseState {
     pub(super) deadline: Mutex<Deadline>,
     pub(super) lost: watch::Sender<Option<LostCause>>,
 }
@@ -113,7 +113,7 @@ pub(super) struct Deadline {
     pub(super) ttl: Duration,
 }
 
-impl Shared {
+impl LeaseState {
     pub(super) fn lock(&self) -> MutexGuard<'_, Deadline> {
         self.deadline.lock()
     }
@@ -130,16 +130,16 @@ impl Shared {
 /// A command to the task that renews leases.
 #[derive(Debug)]
 pub(super) enum Order {
-    Keep(u64, Box<Kept>),
+    Keep(u64, Box<KeptLease>),
     Stop(u64),
 }
 
 /// A lease, as the task knows it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptLease {
     pub(super) lease: LeaseRef,
     pub(super) ttl: Duration,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LeaseState>,
     pub(super) events: mpsc::Sender<KeepAliveEvent>,
     /// The end of its validity, by tokio's clock: only to wake up, and to lose the lease early.
     pub(super) over: Moment,
@@ -150,9 +150,9 @@ pub(super) struct Kept {
     pub(super) at_risk: bool,
 }
 
-impl Kept {
+impl KeptLease {
     /// Records that a renewal `sent` at that moment was acknowledged.
-    pub(super) fn renewed(&mut self, sent: &Sent, ttl: Duration) {
+    pub(super) fn renewed(&mut self, sent: &SendTime, ttl: Duration) {
         self.ttl = ttl;
         self.retry = RETRY_FIRST;
         self.at_risk = false;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::deadline::deadline_after;
 use super::request::parts;
 use super::response::unexpected_response;
-use super::route::{Errand, Tried};
+use super::route::{Errand, PointAttempt};
 use super::{
     Client, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions, PutResponse,
 };
@@ -81,9 +81,9 @@ impl Client {
                 .try_point(&mut call, timeout, deadline)
                 .await
             {
-                Tried::Found(found) => return Ok(found.into()),
-                Tried::Failed(attempt) => first = Some(attempt),
-                Tried::Not => {}
+                PointAttempt::Found(found) => return Ok(found.into()),
+                PointAttempt::Failed(attempt) => first = Some(attempt),
+                PointAttempt::Not => {}
             }
         }
         let request = Request::Range(RangeRequest {

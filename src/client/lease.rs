@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::deadline::{deadline_after, now};
-use super::kept_lease::Sent;
+use super::kept_lease::SendTime;
 use super::lease_keeper::LeaseKeeper;
 use super::response::unexpected_response;
 use super::route::Errand;
@@ -179,7 +179,7 @@ impl Client {
             ..PutRequest::default()
         };
         let grant = LeaseGrantOptions::new().request(ttl);
-        let sent = Sent::now();
+        let sent = SendTime::now();
         let request = Request::PutWithNewLease(grant, put);
         let (header, body) = self.write(request, options.timeout).await?;
         match body {
@@ -276,10 +276,10 @@ impl LeaseClient {
         &self,
         ttl: Duration,
         options: Option<LeaseGrantOptions>,
-    ) -> Result<(LeaseGrantResponse, Sent), Error> {
+    ) -> Result<(LeaseGrantResponse, SendTime), Error> {
         let request = Request::LeaseGrant(options.unwrap_or_default().request(ttl));
         // Read before the request is sent: the granted time counts from here at the latest (T12).
-        let sent = Sent::now();
+        let sent = SendTime::now();
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseGrant(granted) => Ok((granted, sent)),
             other => Err(unexpected_response(&other, Outcome::Unknown)),
@@ -414,7 +414,7 @@ impl LeaseClient {
     /// Safe.
     pub async fn keep_alive(&self, lease: impl Into<LeaseRef>) -> Result<LeaseKeeper, Error> {
         let lease = lease.into();
-        let sent = Sent::now();
+        let sent = SendTime::now();
         let ttl = self.keep_alive_once(lease).await?;
         Ok(LeaseKeeper::begin(&self.client, lease, ttl, sent))
     }

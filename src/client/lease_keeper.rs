@@ -19,7 +19,8 @@ use tokio::time::Instant as Moment;
 
 use super::deadline::{deadline_after, now};
 use super::kept_lease::{
-    Deadline, KeepAliveEvent, Kept, LostCause, Order, RETRY_FIRST, Sent, Shared, usable,
+    Deadline, KeepAliveEvent, KeptLease, LeaseState, LostCause, Order, RETRY_FIRST, SendTime,
+    usable,
 };
 use super::route::seed;
 use super::{Client, Inner};
@@ -67,7 +68,7 @@ pub struct LeaseKeeper {
     client: Client,
     number: u64,
     lease: LeaseRef,
-    shared: Arc<Shared>,
+    shared: Arc<LeaseState>,
     events: mpsc::Receiver<KeepAliveEvent>,
     orders: mpsc::UnboundedSender<Order>,
     told_lost: bool,
@@ -75,8 +76,8 @@ pub struct LeaseKeeper {
 
 impl LeaseKeeper {
     /// Keeps alive a lease whose grant or renewal was `sent` at that moment.
-    pub(super) fn begin(client: &Client, lease: LeaseRef, ttl: Duration, sent: Sent) -> Self {
-        let shared = Arc::new(Shared {
+    pub(super) fn begin(client: &Client, lease: LeaseRef, ttl: Duration, sent: SendTime) -> Self {
+        let shared = Arc::new(LeaseState {
             deadline: Mutex::new(Deadline {
                 clock: sent.clock + usable(ttl),
                 ttl,
@@ -86,7 +87,7 @@ impl LeaseKeeper {
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let orders = client.keeping();
         let number = client.inner.random_number();
-        let kept = Kept {
+        let kept = KeptLease {
             lease,
             ttl,
             shared: Arc::clone(&shared),
@@ -214,7 +215,7 @@ impl Drop for LeaseKeeper {
 
 /// The result of a request for several leases.
 struct Batch {
-    sent: Sent,
+    sent: SendTime,
     numbers: Vec<u64>,
     result: Result<Vec<LeaseKept>, Error>,
 }
@@ -250,14 +251,14 @@ pub(super) async fn run(client: Weak<Inner>, mut orders: mpsc::UnboundedReceiver
 
 struct Task {
     client: Weak<Inner>,
-    kept: BTreeMap<u64, Kept>,
+    kept: BTreeMap<u64, KeptLease>,
     wakes: BTreeSet<(Moment, u64)>,
     done: mpsc::UnboundedSender<Batch>,
     random: fastrand::Rng,
 }
 
 impl Task {
-    fn keep(&mut self, number: u64, mut kept: Kept) {
+    fn keep(&mut self, number: u64, mut kept: KeptLease) {
         kept.next = self.renewal_after(now(), kept.ttl);
         self.wakes.insert((kept.next.min(kept.over), number));
         self.kept.insert(number, kept);
@@ -331,7 +332,7 @@ impl Task {
         let done = self.done.clone();
         let (numbers, leases): (Vec<u64>, Vec<LeaseRef>) = due.into_iter().unzip();
         tokio::spawn(async move {
-            let sent = Sent::now();
+            let sent = SendTime::now();
             // An attempt that hangs must leave time for another.
             let timeout = (timeout / 2).max(Duration::from_millis(20));
             let result = client.renew(leases, timeout).await;

@@ -109,7 +109,7 @@ pub(super) struct Errand<'a> {
 }
 
 /// The result of a first attempt on the fast path.
-pub(super) enum Tried {
+pub(super) enum PointAttempt {
     Found(PointReply),
     Failed(FirstAttempt),
     /// No attempt was made.
@@ -194,12 +194,12 @@ impl Router {
         call: &mut PointCall<'_>,
         timeout: Duration,
         deadline: Instant,
-    ) -> Tried {
+    ) -> PointAttempt {
         let Some(leader) = self.leader.load_full() else {
-            return Tried::Not;
+            return PointAttempt::Not;
         };
         let Some(link) = leader.link.upgrade().filter(|link| link.is_usable()) else {
-            return Tried::Not;
+            return PointAttempt::Not;
         };
         call.timeout_ms = timeout_ms(timeout);
         let failure = match link.read_point(call, deadline).await {
@@ -209,12 +209,12 @@ impl Router {
                 {
                     self.learn(&found.header, &Target::Leader(leader), &link);
                 }
-                return Tried::Found(found);
+                return PointAttempt::Found(found);
             }
             Ok(Err(error)) => Ok(error),
             Err(broken) => Err(broken),
         };
-        Tried::Failed(FirstAttempt {
+        PointAttempt::Failed(FirstAttempt {
             target: Target::Leader(leader),
             link,
             failure,

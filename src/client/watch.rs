@@ -143,33 +143,33 @@ impl WatchEvent {
 /// A watch. It survives lost connections, stopped nodes and changes of leader: it reopens itself
 /// where it was, and reports that ([`WatchEvent::Resumed`]). Dropping it ends it.
 pub struct Watcher {
-    events: mpsc::UnboundedReceiver<Waiting>,
-    place: Arc<Place>,
+    events: mpsc::UnboundedReceiver<BufferedItem>,
+    place: Arc<OpenAt>,
     is_over: bool,
 }
 
 type Item = Result<WatchEvent, Error>;
 
 /// An event in the buffer, and the space it takes.
-struct Waiting {
+struct BufferedItem {
     item: Item,
     _room: Option<OwnedSemaphorePermit>,
 }
 
 /// The node and stream where the watch is open at the moment.
 #[derive(Default)]
-struct Place {
-    state: Mutex<PlaceState>,
+struct OpenAt {
+    state: Mutex<OpenAtState>,
 }
 
 #[derive(Default)]
-struct PlaceState {
+struct OpenAtState {
     open: Option<(Arc<Link>, u64)>,
     told: i64,
 }
 
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, PlaceState> {
+impl OpenAt {
+    fn lock(&self) -> MutexGuard<'_, OpenAtState> {
         self.state.lock()
     }
 }
@@ -252,7 +252,7 @@ impl Watcher {
     pub(crate) fn telling(items: impl IntoIterator<Item = Item>) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
         for item in items {
-            let _ = sender.send(Waiting { item, _room: None });
+            let _ = sender.send(BufferedItem { item, _room: None });
         }
         Self {
             events,
@@ -267,14 +267,14 @@ struct Task {
     client: Client,
     cursor: WatchCursor,
     endpoint: Option<String>,
-    events: mpsc::UnboundedSender<Waiting>,
+    events: mpsc::UnboundedSender<BufferedItem>,
     room: Arc<Semaphore>,
     buffer_bytes: usize,
-    place: Arc<Place>,
+    place: Arc<OpenAt>,
 }
 
 /// An open watch.
-struct Open {
+struct OpenWatch {
     address: String,
     link: Arc<Link>,
     watch_id: u64,
@@ -352,7 +352,7 @@ impl Client {
             None => None,
         };
         let (events, receiver) = mpsc::unbounded_channel();
-        let place = Arc::new(Place::default());
+        let place = Arc::new(OpenAt::default());
         let buffer_bytes = options
             .buffer_bytes
             .clamp(size_of::<WatchEvent>(), Semaphore::MAX_PERMITS.min(1 << 30));
@@ -390,20 +390,20 @@ impl Client {
     }
 }
 
-/// The result of an attempt to open a watch.
+/// The step at which an attempt to open a watch failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Met {
-    Node,
-    Nobody,
+enum Step {
+    Connect,
+    Open,
 }
 
 impl Task {
-    async fn run(mut self, first: Open) {
+    async fn run(mut self, first: OpenWatch) {
         let mut open = first;
         loop {
             let end = self.read(&mut open).await;
             self.place.lock().open = None;
-            let Open {
+            let OpenWatch {
                 address,
                 link,
                 watch_id,
@@ -453,20 +453,20 @@ impl Task {
     }
 
     /// Opens the watch where it was, at any node that serves it, until a failure is final.
-    async fn open(&self, timeout: Option<Duration>) -> Result<Open, Error> {
+    async fn open(&self, timeout: Option<Duration>) -> Result<OpenWatch, Error> {
         let router = &self.client.inner.router;
         let mut back_off = BACK_OFF_MIN;
         let mut last: Option<Error> = None;
         let deadline = timeout.map(deadline_after);
         loop {
-            let (error, met) = match self.try_open().await {
+            let (error, step) = match self.try_open().await {
                 Ok(open) => return Ok(open),
                 Err(error) => error,
             };
             let mut wait = router.jittered(back_off);
             match &error.kind {
                 // This node speaks another protocol version; others may not.
-                ErrorKind::Unsupported if met == Met::Nobody && self.endpoint.is_none() => {}
+                ErrorKind::Unsupported if step == Step::Connect && self.endpoint.is_none() => {}
                 ErrorKind::Compacted { .. }
                 | ErrorKind::InvalidArgument
                 | ErrorKind::RequestTooLarge { .. }
@@ -496,7 +496,7 @@ impl Task {
         }
     }
 
-    async fn try_open(&self) -> Result<Open, (Error, Met)> {
+    async fn try_open(&self) -> Result<OpenWatch, (Error, Step)> {
         let client = &self.client.inner;
         let deadline = deadline_after(client.options.timeout);
         let (address, linked) = match &self.endpoint {
@@ -513,9 +513,9 @@ impl Task {
         let opened = match linked {
             Ok(link) => {
                 let opened = self.open_on(link, &address).await;
-                opened.map_err(|error| (error, Met::Node))
+                opened.map_err(|error| (error, Step::Open))
             }
-            Err(error) => Err((error, Met::Nobody)),
+            Err(error) => Err((error, Step::Connect)),
         };
         if let Err((error, _)) = &opened
             && self.endpoint.is_none()
@@ -529,7 +529,7 @@ impl Task {
         opened
     }
 
-    async fn open_on(&self, link: Arc<Link>, address: &str) -> Result<Open, Error> {
+    async fn open_on(&self, link: Arc<Link>, address: &str) -> Result<OpenWatch, Error> {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
         let watch = self.cursor.request();
@@ -547,7 +547,7 @@ impl Task {
             opened => opened,
         };
         let (watch_id, revision, stream) = opened?;
-        Ok(Open {
+        Ok(OpenWatch {
             address: address.to_owned(),
             link,
             watch_id,
@@ -556,13 +556,13 @@ impl Task {
         })
     }
 
-    fn begin(&mut self, open: &Open) {
+    fn begin(&mut self, open: &OpenWatch) {
         self.cursor.opened(open.revision);
         self.place.lock().open = Some((Arc::clone(&open.link), open.watch_id));
     }
 
     /// Delivers the events of a stream until it ends.
-    async fn read(&mut self, open: &mut Open) -> End {
+    async fn read(&mut self, open: &mut OpenWatch) -> End {
         loop {
             let message = tokio::select! {
                 message = open.stream.next() => message,
@@ -608,7 +608,7 @@ impl Task {
                 }
             }
         };
-        let waiting = Waiting {
+        let waiting = BufferedItem {
             item: Ok(event),
             _room: room,
         };
@@ -623,7 +623,7 @@ impl Task {
             room = acquiring => room.ok(),
             () = self.events.closed() => return false,
         };
-        let waiting = Waiting {
+        let waiting = BufferedItem {
             item: Ok(event),
             _room: room,
         };
@@ -638,6 +638,6 @@ impl Task {
     /// Delivers an item that takes no buffer space.
     fn tell(&self, item: Item) {
         // The watcher may have been dropped.
-        let _ = self.events.send(Waiting { item, _room: None });
+        let _ = self.events.send(BufferedItem { item, _room: None });
     }
 }

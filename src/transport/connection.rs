@@ -305,7 +305,7 @@ struct Inner {
     dialled: bool,
     limits: FrameLimits,
     stats: Arc<TransportStats>,
-    counted: Mutex<Counted>,
+    counted: Mutex<CountedTraffic>,
     // Dropped in this order: when the count of open connections falls, the permits are free.
     _seats: Vec<Seat>,
     _open: OpenCount,
@@ -313,7 +313,7 @@ struct Inner {
 
 /// The part of a connection's counters that its port has counted already.
 #[derive(Debug)]
-struct Counted {
+struct CountedTraffic {
     traffic: Traffic,
     /// The last known address of the other side.
     address: SocketAddr,
@@ -375,7 +375,7 @@ impl Drop for OpenCount {
 }
 
 /// What an endpoint knows when a handshake is complete.
-pub(crate) struct Established {
+pub(crate) struct EstablishedConnection {
     pub(crate) quic: quinn::Connection,
     pub(crate) port: Port,
     pub(crate) dialled: bool,
@@ -389,10 +389,10 @@ pub(crate) struct Established {
 impl Connection {
     /// Checks the identity of the other side, and closes the connection if it is wrong.
     pub(crate) fn identify(
-        established: Established,
+        established: EstablishedConnection,
         identity_seats: Option<(&Seats<PeerIdentity>, usize)>,
     ) -> Result<Self, (HandshakeFailure, ConnectError)> {
-        let Established {
+        let EstablishedConnection {
             quic,
             port,
             dialled,
@@ -402,7 +402,7 @@ impl Connection {
             stats,
             mut seats,
         } = established;
-        let counted = Mutex::new(Counted {
+        let counted = Mutex::new(CountedTraffic {
             traffic: Traffic::default(),
             address: quic.remote_address(),
         });

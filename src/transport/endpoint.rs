@@ -14,7 +14,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinSet;
 
 use crate::sync::{Mutex, MutexGuard};
-use crate::transport::connection::{AddressSeats, Established, Seat, Seats, WeakConnection};
+use crate::transport::connection::{
+    AddressSeats, EstablishedConnection, Seat, Seats, WeakConnection,
+};
 use crate::transport::settings::{client_config, endpoint_config, server_config, server_crypto};
 use crate::transport::stats::is_worth_saying;
 use crate::transport::{
@@ -264,7 +266,7 @@ impl Endpoint {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn accept(&self) -> Option<Accepting> {
+    pub async fn accept(&self) -> Option<IncomingConnection> {
         let shared = &self.shared;
         loop {
             let incoming = shared.quic.accept().await?;
@@ -312,10 +314,10 @@ impl Endpoint {
                 incoming.refuse();
                 continue;
             };
-            return Some(Accepting {
+            return Some(IncomingConnection {
                 incoming,
                 address,
-                pending: Pending::new(&shared.handshakes, [of_network, of_address]),
+                pending: PendingHandshake::new(&shared.handshakes, [of_network, of_address]),
                 seat,
                 endpoint: self.clone(),
             });
@@ -406,9 +408,14 @@ impl Endpoint {
         Ok(connection)
     }
 
-    fn established(&self, quic: quinn::Connection, dialled: bool, seats: Vec<Seat>) -> Established {
+    fn established(
+        &self,
+        quic: quinn::Connection,
+        dialled: bool,
+        seats: Vec<Seat>,
+    ) -> EstablishedConnection {
         let shared = &self.shared;
-        Established {
+        EstablishedConnection {
             quic,
             port: shared.port,
             dialled,
@@ -560,15 +567,15 @@ impl Shared {
 
 /// A peer whose handshake is not complete.
 #[derive(Debug)]
-pub struct Accepting {
+pub struct IncomingConnection {
     incoming: quinn::Incoming,
     address: SocketAddr,
-    pending: Pending,
+    pending: PendingHandshake,
     seat: Seat,
     endpoint: Endpoint,
 }
 
-impl Accepting {
+impl IncomingConnection {
     /// The peer's address.
     pub fn remote_address(&self) -> SocketAddr {
         self.address
@@ -662,13 +669,13 @@ async fn within_handshake_time(
 
 /// Counts an unfinished handshake for as long as it lives.
 #[derive(Debug)]
-struct Pending {
+struct PendingHandshake {
     count: Arc<AtomicUsize>,
     /// The permits of its network, and of its address.
     _seats: [Seat; 2],
 }
 
-impl Pending {
+impl PendingHandshake {
     fn new(count: &Arc<AtomicUsize>, seats: [Seat; 2]) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -678,7 +685,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingHandshake {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }

@@ -11,8 +11,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::api::{Error, ErrorKind};
 use crate::transport::{
-    Accepting, Admission, BindError, CloseCode, Connection, Endpoint, FrameStream,
-    HandshakeFailure, Lost, PeerIdentity, Port, Tls, TransportStats,
+    Admission, BindError, CloseCode, Connection, Endpoint, FrameStream, HandshakeFailure,
+    IncomingConnection, Lost, PeerIdentity, Port, Tls, TransportStats,
 };
 use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
@@ -185,7 +185,11 @@ async fn accept_all(endpoint: Endpoint, host: Arc<Host>, ready: mpsc::Sender<Cli
     while greetings.join_next().await.is_some() {}
 }
 
-async fn take_in(accepting: Accepting, host: Arc<Host>, ready: mpsc::Sender<ClientConnection>) {
+async fn take_in(
+    accepting: IncomingConnection,
+    host: Arc<Host>,
+    ready: mpsc::Sender<ClientConnection>,
+) {
     // Refusals are counted and logged where they are decided.
     let Ok(connection) = accepting.establish().await else {
         return;

@@ -32,7 +32,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use connection::{CloseCode, ConnectError, Connection, ConnectionFacts, Datagrams, Lost};
-pub use endpoint::{Accepting, Admission, BindError, Endpoint, resolve};
+pub use endpoint::{Admission, BindError, Endpoint, IncomingConnection, resolve};
 pub use framed::{FrameReceiver, FrameSender, FrameStream, StreamError};
 pub use identity::{IdentityError, IdentityKind, PeerIdentity};
 pub use key_file::exposed_mode;

@@ -14,7 +14,7 @@ pub(crate) struct Authority {
 }
 
 /// A certificate and its key, as PEM text.
-pub(crate) struct Issued {
+pub(crate) struct IssuedCertificate {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
@@ -37,7 +37,12 @@ impl Authority {
     }
 
     /// A certificate with these names, valid in these years.
-    pub(crate) fn issue_with(&self, uris: &[&str], dns: &[&str], years: (i32, i32)) -> Issued {
+    pub(crate) fn issue_with(
+        &self,
+        uris: &[&str],
+        dns: &[&str],
+        years: (i32, i32),
+    ) -> IssuedCertificate {
         let mut params = CertificateParams::default();
         for uri in uris {
             params
@@ -57,13 +62,13 @@ impl Authority {
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Issued {
+        IssuedCertificate {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         }
     }
 
-    pub(crate) fn issue(&self, identity: &PeerIdentity) -> Issued {
+    pub(crate) fn issue(&self, identity: &PeerIdentity) -> IssuedCertificate {
         let dns = format!("{}.leasehold.internal", identity.cluster_id);
         // Clients get the name too: nothing but the URI may decide what they are.
         self.issue_with(&[&identity.to_string()], &[&dns], (2020, 2100))

@@ -467,7 +467,7 @@ impl FrameReader {
 
     /// Reads and judges the header that `bytes` starts with; `None` while it is incomplete. A bad
     /// length or kind is noticed as soon as those bytes are there.
-    fn check_header(&self, bytes: &[u8]) -> Result<Option<Checked>, WireError> {
+    fn check_header(&self, bytes: &[u8]) -> Result<Option<CheckedHeader>, WireError> {
         let [l0, l1, l2, l3, kind_byte, after @ ..] = bytes else {
             return Ok(None);
         };
@@ -492,7 +492,7 @@ impl FrameReader {
         if !kind.reads_version(version) {
             return Err(WireError::Version(version));
         }
-        Ok(Some(Checked {
+        Ok(Some(CheckedHeader {
             header: Header {
                 length,
                 kind: *kind_byte,
@@ -506,14 +506,14 @@ impl FrameReader {
 }
 
 /// A header whose kind, length and version are acceptable.
-struct Checked {
+struct CheckedHeader {
     header: Header,
     kind: Kind,
     checksum: u32,
     frame_bytes: usize,
 }
 
-impl Checked {
+impl CheckedHeader {
     fn open(self, mut whole: Bytes) -> Result<Frame, WireError> {
         whole.advance(HEADER_BYTES);
         if self.header.checksum(&whole) != self.checksum {

@@ -114,7 +114,7 @@ impl Outcome {
 
 /// All of them, as docs/performance.md shows them.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let heading = "| Goal | Aim | Measured | | Command |\n|---|---|---|---|---|\n";
+    let heading = "| Goal | Aim | Results | | Command |\n|---|---|---|---|---|\n";
     let lines = outcomes.iter().map(|outcome| outcome.line() + "\n");
     std::iter::once(heading.to_owned()).chain(lines).collect()
 }

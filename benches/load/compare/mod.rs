@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &CompareArgs, out: &mut impl io::Write) -> Result<(
 }
 
 /// Everything that was found.
-struct Measured {
+struct Results {
     /// Each row with its runs, ours and etcd's.
     rows: Vec<(&'static Row, Vec<Run>, Vec<Run>)>,
     report: Report,
@@ -132,7 +132,7 @@ struct Measured {
     etcd: Option<String>,
 }
 
-async fn measure(options: &Options<'_>) -> Result<Measured, Failure> {
+async fn measure(options: &Options<'_>) -> Result<Results, Failure> {
     let progress = Progress::new(false);
     let has_etcd = EtcdCluster::program().is_some();
     if !has_etcd {
@@ -205,7 +205,7 @@ async fn measure(options: &Options<'_>) -> Result<Measured, Failure> {
     report.ratios.clear();
     gaps_report.end();
     fast_gaps.end();
-    Ok(Measured {
+    Ok(Results {
         rows,
         report,
         gaps: gaps_report,
@@ -296,7 +296,7 @@ fn owned(settings: &[(&str, &str)]) -> Vec<(String, String)> {
     settings.iter().map(own).collect()
 }
 
-impl Measured {
+impl Results {
     fn gaps_of(&self, row: &rows::GapRow) -> &GapReport {
         if row.fast {
             &self.fast_gaps

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use leasehold::bench::figures::number_text;
 
-use super::Measured;
+use super::Results;
 use super::rows::times;
 
 const WIDTH: f64 = 860.0;
@@ -17,7 +17,7 @@ const OURS: &str = "#2a6fb0";
 const THEIRS: &str = "#c4a35a";
 
 /// Every row that has a throughput, as SVG.
-pub(crate) fn picture(measured: &Measured) -> String {
+pub(crate) fn picture(measured: &Results) -> String {
     let figures: Vec<_> = measured
         .rows
         .iter()

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::messages::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use super::rpc::{Channel, Incoming, Outgoing, Rpc};
-use leasehold::bench::store::{Renewed, Trouble};
+use leasehold::bench::store::{Renewal, Trouble};
 
 /// Renews leases on one stream of a connection.
 #[derive(Debug, Default)]
@@ -36,8 +36,8 @@ struct Questions {
 struct Question {
     /// Of how many leases.
     count: usize,
-    renewed: Renewed,
-    answer: oneshot::Sender<Result<Renewed, Trouble>>,
+    renewed: Renewal,
+    answer: oneshot::Sender<Result<Renewal, Trouble>>,
 }
 
 impl Renewer {
@@ -46,9 +46,9 @@ impl Renewer {
         &self,
         channel: &Channel,
         leases: &[i64],
-    ) -> Result<Renewed, Trouble> {
+    ) -> Result<Renewal, Trouble> {
         if leases.is_empty() {
-            return Ok(Renewed::default());
+            return Ok(Renewal::default());
         }
         self.open(channel).await?;
         let answered = self.ask(leases)?;
@@ -90,7 +90,7 @@ impl Renewer {
         Ok(())
     }
 
-    fn ask(&self, leases: &[i64]) -> Result<oneshot::Receiver<Result<Renewed, Trouble>>, Trouble> {
+    fn ask(&self, leases: &[i64]) -> Result<oneshot::Receiver<Result<Renewal, Trouble>>, Trouble> {
         let mut stream = held(&self.stream);
         let Some(stream) = stream.as_mut() else {
             return Err(ended());
@@ -104,7 +104,7 @@ impl Renewer {
             // Before it is asked: the answer may be quick.
             questions.asked.push_back(Question {
                 count: leases.len(),
-                renewed: Renewed::default(),
+                renewed: Renewal::default(),
                 answer,
             });
         }
@@ -182,7 +182,7 @@ mod tests {
             answers.push(answered);
             questions.asked.push_back(Question {
                 count,
-                renewed: Renewed::default(),
+                renewed: Renewal::default(),
                 answer,
             });
         }

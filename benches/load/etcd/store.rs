@@ -13,7 +13,7 @@ use super::messages::{
 use super::rpc::{Channel, Rpc};
 use super::watches::{EtcdWatch, Watches};
 use leasehold::api::Consistency;
-use leasehold::bench::store::{Answer, Connection, Renewed, Store, Trouble, Watched};
+use leasehold::bench::store::{Answer, Connection, Renewal, Store, Trouble, WatchTarget};
 use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::failure::{Exit, Failure};
 
@@ -197,7 +197,7 @@ impl Connection for EtcdConnection {
         Ok(granted.id)
     }
 
-    async fn renew(&self, leases: &[i64]) -> Result<Renewed, Trouble> {
+    async fn renew(&self, leases: &[i64]) -> Result<Renewal, Trouble> {
         self.renewer.renew(&self.channel, leases).await
     }
 
@@ -207,7 +207,7 @@ impl Connection for EtcdConnection {
         Ok(())
     }
 
-    async fn watch(&self, what: Watched) -> Result<EtcdWatch, Failure> {
+    async fn watch(&self, what: WatchTarget) -> Result<EtcdWatch, Failure> {
         self.watches.open(&self.channel, what).await
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OnceCell, mpsc, oneshot};
 use super::leases::held;
 use super::messages::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
 use super::rpc::{Channel, Incoming, Outgoing, Rpc};
-use leasehold::bench::store::{Change, Watch, WatchEvent, Watched};
+use leasehold::bench::store::{Change, Watch, WatchEvent, WatchTarget};
 use leasehold::cli::failure::Failure;
 
 /// Events that wait for one watcher. One that does not read holds up the stream, as it does to etcd's own
@@ -57,7 +57,7 @@ impl Watches {
     pub(crate) async fn open(
         &self,
         channel: &Channel,
-        what: Watched,
+        what: WatchTarget,
     ) -> Result<EtcdWatch, Failure> {
         let stream = self
             .stream
@@ -100,16 +100,16 @@ impl Stream {
     }
 }
 
-fn create(what: Watched, watch_id: i64) -> WatchCreateRequest {
+fn create(what: WatchTarget, watch_id: i64) -> WatchCreateRequest {
     match what {
-        Watched::Key { key, start } => WatchCreateRequest {
+        WatchTarget::Key { key, start } => WatchCreateRequest {
             key,
             range_end: Bytes::new(),
             start_revision: start,
             filters: Vec::new(),
             watch_id,
         },
-        Watched::Deletes { prefix } => WatchCreateRequest {
+        WatchTarget::Deletes { prefix } => WatchCreateRequest {
             range_end: after(&prefix),
             key: prefix.into(),
             start_revision: 0,

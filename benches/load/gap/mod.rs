@@ -253,7 +253,7 @@ impl GapReport {
         kinds.dedup();
         for kind in kinds {
             let of = |round: &Round| round.gaps.get(&kind).copied();
-            let found: Vec<Found> = rounds.iter().filter_map(of).collect();
+            let found: Vec<GapSample> = rounds.iter().filter_map(of).collect();
             let millis = |gap: Duration| (gap.as_secs_f64() * 1e6).round() / 1e3;
             let each: Vec<f64> = found.iter().map(|found| millis(found.gap)).collect();
             let noise: Vec<f64> = found.iter().map(|found| millis(found.noise)).collect();
@@ -316,11 +316,11 @@ impl GapReport {
 /// What one change of leadership came to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
-    gaps: BTreeMap<Kind, Found>,
+    gaps: BTreeMap<Kind, GapSample>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
+struct GapSample {
     gap: Duration,
     noise: Duration,
 }
@@ -366,7 +366,7 @@ pub(crate) async fn round<S: Subject>(
     subject.repair(leader, case)?;
     let mut round = Round::default();
     for (kind, ended) in successes.ended.take() {
-        let found = Found {
+        let found = GapSample {
             gap: longest_gap(&ended, disturbed, over),
             noise: longest_gap(&ended, began, disturbed),
         };
@@ -521,7 +521,7 @@ mod tests {
         let round = |gap: u32, noise: u32| Round {
             gaps: [(
                 Kind::Read,
-                Found {
+                GapSample {
                     gap: gap * MS,
                     noise: noise * MS,
                 },

@@ -34,7 +34,7 @@ use super::figures::number_text;
 use super::memory::resident_bytes;
 use super::process::until_stopped;
 use super::progress::Progress;
-use super::store::{Connection, Store, Watch, WatchEvent, Watched};
+use super::store::{Connection, Store, Watch, WatchEvent, WatchTarget};
 use super::{Stopwatch, Wall};
 use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::ExpiryArgs;
@@ -191,7 +191,7 @@ pub async fn turn<L: LeaseCluster>(
     let store = cluster.store().await?;
     let watching = store.connect(0).await?;
     let prefix = shared.prefix.clone();
-    let deletes = watching.watch(Watched::Deletes { prefix }).await?;
+    let deletes = watching.watch(WatchTarget::Deletes { prefix }).await?;
     beside.spawn_local(see(deletes, shared.clone()));
     beside.spawn_local(tell(store.name(), shared.clone(), progress));
     let mut holders = Vec::new();

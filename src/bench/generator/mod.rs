@@ -22,7 +22,7 @@ use super::load::{Choices, Load, Operation};
 use super::pace::Pace;
 use super::pacemaker::Pacemaker;
 use super::store::{Answer, Connection, Store, Trouble};
-use super::tally::{Asked, Tally};
+use super::tally::{RequestRecord, Tally};
 use super::{Stopwatch, Wall};
 use crate::cli::failure::Failure;
 
@@ -192,7 +192,7 @@ pub fn run<C: Store>(
     let end = plan.warm_up + plan.duration;
     let mut sampling = Sampling::Before;
     let mut done = 0;
-    let mut recent = Recent::default();
+    let mut recent = RecentTally::default();
     while done < threads.len() {
         let now = watch.elapsed();
         let wake = match sampling {
@@ -270,14 +270,14 @@ enum Sampling {
 
 /// What is to be reported next.
 #[derive(Default)]
-struct Recent {
+struct RecentTally {
     tally: Tally,
     since: Duration,
     /// How many threads have told.
     told: usize,
 }
 
-impl Recent {
+impl RecentTally {
     /// A thread has told; once all have, that is a line of progress.
     fn hear(&mut self, lately: &Tally, threads: usize, now: Duration) -> Option<(Duration, Tally)> {
         self.tally.add(lately);
@@ -414,17 +414,17 @@ struct Desk<W> {
     from: Duration,
     /// When nothing new begins any more.
     end: Duration,
-    counted: RefCell<Counted>,
+    counted: RefCell<Tallies>,
 }
 
 #[derive(Default)]
-struct Counted {
+struct Tallies {
     measured: Tally,
     lately: Tally,
 }
 
 impl<W: Stopwatch> Desk<W> {
-    fn take(&self, asked: &Asked) {
+    fn take(&self, asked: &RequestRecord) {
         let mut counted = self.counted.borrow_mut();
         if asked.due >= self.from {
             counted.measured.record(asked);
@@ -473,7 +473,7 @@ impl<S: Connection, W: Stopwatch> Client<S, W> {
         let next = self.choices.next_operation();
         let result = self.carry_out(next).await;
         let failed = result.is_err();
-        self.desk.take(&Asked {
+        self.desk.take(&RequestRecord {
             is_read: matches!(next, Operation::Get(_)),
             due,
             sent,

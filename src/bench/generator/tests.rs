@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::*;
 use crate::api::Consistency;
 use crate::bench::load::{Choice, Keys};
-use crate::bench::store::{Renewed, Watched};
+use crate::bench::store::{Renewal, WatchTarget};
 use crate::client::Watcher;
 use crate::sync::Mutex;
 
@@ -100,7 +100,7 @@ impl Connection for Stalling {
         unreachable!("this load grants nothing")
     }
 
-    async fn renew(&self, _: &[i64]) -> Result<Renewed, Trouble> {
+    async fn renew(&self, _: &[i64]) -> Result<Renewal, Trouble> {
         unreachable!("this load renews nothing")
     }
 
@@ -108,7 +108,7 @@ impl Connection for Stalling {
         unreachable!("this load revokes nothing")
     }
 
-    async fn watch(&self, _: Watched) -> Result<Watcher, Failure> {
+    async fn watch(&self, _: WatchTarget) -> Result<Watcher, Failure> {
         unreachable!("this load watches nothing")
     }
 

@@ -40,7 +40,7 @@ impl fmt::Display for Violation {
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Observation {
     /// The store's revision in the snapshot that was served.
     pub revision: i64,
     /// The value and the revision that wrote it; nothing if the key was not there.
@@ -178,10 +178,10 @@ impl Audit {
     }
 
     /// The read was answered.
-    pub fn end_read(&mut self, begun: Begun, seen: Seen) {
+    pub fn end_read(&mut self, begun: Begun, seen: Observation) {
         self.reads += 1;
         let Begun { key, floor } = begun;
-        let Seen { revision, found } = seen;
+        let Observation { revision, found } = seen;
         if revision < floor {
             self.break_rule("real time", || {
                 format!(
@@ -437,7 +437,7 @@ fn end(audit: &mut Audit, begun: Begun, operation: &Operation) {
             ..
         } => {
             let found = value.zip(*mod_revision);
-            let seen = Seen {
+            let seen = Observation {
                 revision: *revision,
                 found,
             };

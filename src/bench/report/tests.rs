@@ -4,7 +4,7 @@ use super::*;
 use crate::api::ReadPath;
 use crate::bench::load::{Keys, Load};
 use crate::bench::store::{Answer, Trouble};
-use crate::bench::tally::{Asked, Tally};
+use crate::bench::tally::{RequestRecord, Tally};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -31,7 +31,7 @@ fn plan(reads: f64, rate: Option<f64>) -> Plan {
 fn run(store: &'static str, plan: &Plan, gets: &[Duration], puts: &[Duration], failed: u64) -> Run {
     let mut tally = Tally::default();
     let mut record = |is_read, taken, result| {
-        tally.record(&Asked {
+        tally.record(&RequestRecord {
             is_read,
             due: MS,
             sent: MS,

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::clocks::{Rate, Which};
-use self::judge::Measured;
+use self::judge::Measurements;
 use self::proxy::Wires;
 use self::pulse::Pulse;
 use self::report::Report;
@@ -155,7 +155,7 @@ async fn measure(
     arguments: &VerifyLeaseArgs,
     record: Option<&Path>,
     progress: Progress,
-) -> Result<(Measured, Findings), Failure> {
+) -> Result<(Measurements, Findings), Failure> {
     let workload = Workload::start(target, arguments.clients, record).await?;
     tokio::time::sleep(WARM_UP).await;
     let before = workload.counts();
@@ -190,7 +190,7 @@ async fn measure(
 async fn break_things(
     arguments: &VerifyLeaseArgs,
     plan: &ClusterPlan,
-    measured: &Measured,
+    measured: &Measurements,
     record: Option<PathBuf>,
     progress: Progress,
 ) -> Result<(Vec<faults::FaultReport>, Findings), Failure> {
@@ -221,7 +221,7 @@ fn measured(
     pulse: &Latencies,
     before: &Counts,
     after: &Counts,
-) -> Measured {
+) -> Measurements {
     let any = nodes
         .first()
         .map(|node| node.last.clone())
@@ -247,7 +247,7 @@ fn measured(
             .expirations
             .saturating_sub(node.first.lease.expirations)
     };
-    Measured {
+    Measurements {
         same_machine,
         lease_duration: any.lease.lease_duration,
         max_clock_skew: any.lease.max_clock_skew,

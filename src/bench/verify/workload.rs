@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::api::{
     Consistency, Error, ErrorKind, Outcome, RangeRequest, ReadPath, Request, ResponseBody,
 };
-use crate::bench::history::{Audit, Fate, Findings, Operation, Seen};
+use crate::bench::history::{Audit, Fate, Findings, Observation, Operation};
 use crate::bench::leasehold::{connect, tls};
 use crate::bench::pacemaker::Pacemaker;
 use crate::bench::tally::Latencies;
@@ -214,7 +214,7 @@ impl Shared {
                 return Err(error);
             }
         };
-        let seen = Seen {
+        let seen = Observation {
             revision: got.header.revision,
             found: got.kv().map(|kv| (value_of(&kv.value), kv.mod_revision)),
         };
@@ -299,7 +299,7 @@ impl Shared {
                 return is_leader;
             }
         };
-        let seen = Seen {
+        let seen = Observation {
             revision: header.revision,
             found: range
                 .kvs
@@ -372,7 +372,7 @@ async fn probe(shared: Rc<Shared>, client: Client, endpoint: String, pacemaker: 
     }
 }
 
-fn read_operation(key: u32, invoked: u64, returned: u64, seen: Seen) -> Operation {
+fn read_operation(key: u32, invoked: u64, returned: u64, seen: Observation) -> Operation {
     Operation::Get {
         key,
         invoked,

@@ -18,7 +18,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::watching::{Count, PATIENCE, Shared, Watching, finish, watch_all, write, write_last};
+use super::watching::{
+    Count, PATIENCE, Shared, WatcherTasks, finish, watch_all, write, write_last,
+};
 use crate::bench::Stopwatch;
 use crate::bench::figures::{duration_text, micros_text, number_text};
 use crate::bench::heading::Heading;
@@ -43,7 +45,7 @@ const REST: Duration = Duration::from_secs(1);
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Found {
+pub(super) struct RateReport {
     #[serde(flatten)]
     pub(super) heading: Heading,
     watchers: usize,
@@ -161,7 +163,7 @@ pub(super) async fn find<S: Store>(
     arguments: &WatchLoadArgs,
     store: &S,
     progress: Progress,
-) -> Result<Found, Failure> {
+) -> Result<RateReport, Failure> {
     let heading = Heading::begin("leasehold-bench-watch-rate-1");
     let shared = Shared::new(arguments);
     let writer = Arc::new(store.connect(0).await?);
@@ -199,7 +201,7 @@ pub(super) async fn find<S: Store>(
         connection.close().await;
     }
     writer.close().await;
-    Ok(Found {
+    Ok(RateReport {
         heading,
         watchers: arguments.watchers,
         connections: arguments.connections,
@@ -224,7 +226,7 @@ struct Finder<'a, C> {
     arguments: &'a WatchLoadArgs,
     writer: &'a Arc<C>,
     shared: &'a Arc<Shared>,
-    watching: Watching,
+    watching: WatcherTasks,
     progress: Progress,
 }
 
@@ -375,7 +377,11 @@ fn line(step: &Step) -> String {
     line
 }
 
-pub(super) fn print(found: &Found, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn print(
+    found: &RateReport,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     match format {
         Format::Json => {
             serde_json::to_writer(&mut *out, found).map_err(std::io::Error::from)?;

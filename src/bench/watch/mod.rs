@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use self::watching::{Count, Shared, Written, finish, watch_all, write, write_last};
+use self::watching::{Count, Shared, WriteCounts, finish, watch_all, write, write_last};
 use super::Stopwatch;
 use super::figures::{duration_text, number_text};
 use super::heading::Heading;
@@ -174,7 +174,7 @@ pub async fn measure<S: Store>(
     let opened = shared.wall.elapsed();
     let watching = watch_all(arguments, &connections, start, &shared).await?;
     let (began, written) = if arguments.catch_up > 0 {
-        (opened, Written::default())
+        (opened, WriteCounts::default())
     } else {
         let began = shared.wall.elapsed();
         say(&format!("{} puts a second", arguments.rate));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::bench::store::{Connection, Watch, WatchEvent, Watched};
+use crate::bench::store::{Connection, Watch, WatchEvent, WatchTarget};
 use crate::bench::tally::Latencies;
 use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::WatchLoadArgs;
@@ -39,12 +39,12 @@ pub(super) struct Shared {
     /// By key: the revision of its newest put that was answered.
     pub(super) written: Vec<AtomicI64>,
     /// By watcher.
-    pub(super) hearing: Vec<Hearing>,
+    pub(super) hearing: Vec<WatcherState>,
 }
 
 /// What one watcher has heard.
 #[derive(Default)]
-pub(super) struct Hearing {
+pub(super) struct WatcherState {
     /// Everything up to this revision.
     pub(super) revision: AtomicI64,
     /// How often it was interrupted.
@@ -52,8 +52,8 @@ pub(super) struct Hearing {
 }
 
 /// A watch that was asked for, and whose it is.
-type Opening<W> = JoinSet<(usize, Result<W, Failure>)>;
-pub(super) type Watching = JoinSet<Result<(), Failure>>;
+type OpenTasks<W> = JoinSet<(usize, Result<W, Failure>)>;
+pub(super) type WatcherTasks = JoinSet<Result<(), Failure>>;
 
 impl Shared {
     pub(super) fn new(arguments: &WatchLoadArgs) -> Arc<Self> {
@@ -66,7 +66,7 @@ impl Shared {
             delays: Default::default(),
             written: (0..arguments.keys).map(|_| AtomicI64::new(0)).collect(),
             hearing: (0..arguments.watchers)
-                .map(|_| Hearing::default())
+                .map(|_| WatcherState::default())
                 .collect(),
         })
     }
@@ -89,7 +89,7 @@ impl Shared {
     /// How many watchers have not heard of the newest put to their key.
     pub(super) fn behind(&self) -> usize {
         let hearing = self.hearing.iter().enumerate();
-        let is_behind = |(number, hearing): &(usize, &Hearing)| {
+        let is_behind = |(number, hearing): &(usize, &WatcherState)| {
             let written = self.written[self.key_of(*number)].load(Ordering::Relaxed);
             hearing.revision.load(Ordering::Acquire) < written
         };
@@ -107,7 +107,7 @@ pub(super) enum Count {
 }
 
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct WriteCounts {
     pub(super) done: u64,
     pub(super) failed: u64,
 }
@@ -120,9 +120,9 @@ pub(super) async fn write<C: Connection>(
     shared: &Arc<Shared>,
     count: Count,
     resumed_max: Option<u64>,
-) -> Result<Written, Failure> {
+) -> Result<WriteCounts, Failure> {
     let began = shared.wall.elapsed();
-    let mut written = Written::default();
+    let mut written = WriteCounts::default();
     let mut puts = JoinSet::new();
     let mut number = 0_u64;
     let mut note = |put: Result<Result<i64, Failure>, tokio::task::JoinError>| match put {
@@ -220,9 +220,9 @@ pub(super) async fn watch_all<C: Connection>(
     connections: &[Arc<C>],
     start: i64,
     shared: &Arc<Shared>,
-) -> Result<Watching, Failure> {
+) -> Result<WatcherTasks, Failure> {
     let mut watching = JoinSet::new();
-    let mut opening: Opening<C::Watch> = JoinSet::new();
+    let mut opening: OpenTasks<C::Watch> = JoinSet::new();
     for (number, connection) in (0..arguments.watchers).zip(connections.iter().cycle()) {
         let key = key(shared, shared.key_of(number));
         let connection = Arc::clone(connection);
@@ -230,7 +230,7 @@ pub(super) async fn watch_all<C: Connection>(
             take(&mut opening, &mut watching, shared).await?;
         }
         opening.spawn(async move {
-            let watched = Watched::Key { key, start };
+            let watched = WatchTarget::Key { key, start };
             (number, connection.watch(watched).await)
         });
     }
@@ -241,8 +241,8 @@ pub(super) async fn watch_all<C: Connection>(
 }
 
 pub(super) async fn take<W: Watch>(
-    opening: &mut Opening<W>,
-    watching: &mut Watching,
+    opening: &mut OpenTasks<W>,
+    watching: &mut WatcherTasks,
     shared: &Arc<Shared>,
 ) -> Result<(), Failure> {
     match opening.join_next().await {
@@ -316,7 +316,7 @@ pub(super) async fn hear<W: Watch>(
     }
 }
 
-pub(super) async fn finish(mut watching: Watching) -> Result<(), Failure> {
+pub(super) async fn finish(mut watching: WatcherTasks) -> Result<(), Failure> {
     loop {
         match tokio::time::timeout(PATIENCE, watching.join_next()).await {
             Ok(Some(Ok(heard))) => heard?,

@@ -50,7 +50,7 @@ pub const CONNECTION_HEADING: &str = "Connection and output";
 #[command(name = "leasehold", version, about, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, propagate_version = false)]
 pub struct Cli {
-    /// What holds for every verb.
+    /// What holds for every command.
     #[command(flatten)]
     pub global: GlobalArgs,
     /// What is to be done.
@@ -58,7 +58,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What holds for every verb that talks to a cluster, and how answers are shown.
+/// What holds for every command that talks to a cluster, and how answers are shown.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = CONNECTION_HEADING)]
 pub struct GlobalArgs {

@@ -1,4 +1,4 @@
-//! The verbs of users and roles.
+//! The commands of users and roles.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ use crate::cli::failure::Failure;
 use crate::cli::password;
 use crate::cli::print::{View, escaped};
 
-/// A verb about who may do what.
+/// A command about who may do what.
 #[derive(Debug)]
 pub(super) enum AccessCommand {
     /// Whether access is controlled.
@@ -27,7 +27,7 @@ pub(super) enum AccessCommand {
     Role(RoleCommand),
 }
 
-/// Carries a verb out and prints what came of it.
+/// Carries a command out and prints what came of it.
 ///
 /// # Errors
 /// What went wrong, with the code to end with.

@@ -1,4 +1,4 @@
-//! The verbs of `cert`.
+//! The commands of `cert`.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The verbs of client leases.
+//! The commands of client leases.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cli::print::{View, leases as print};
 /// A renewal that could not be decided, or failed, is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Carries a verb out and prints what came of it.
+/// Carries a command out and prints what came of it.
 ///
 /// # Errors
 /// What went wrong, with the code to end with.

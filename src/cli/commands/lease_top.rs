@@ -87,17 +87,20 @@ pub(super) async fn look(
     connection: &impl Connection,
     began: Instant,
     before: Option<Deadlines>,
-) -> Result<(Look, Deadlines), Failure> {
+) -> Result<(LeaseSummary, Deadlines), Failure> {
     let mut leases = Vec::new();
     let mut after = Some(0);
     while let Some(from) = after {
         let page = page(connection, arguments, from).await?;
         let at_ms = millis(SystemClock.now().at_least_since(began));
-        let seen = page.leases.into_iter().map(|info| Seen { at_ms, info });
+        let seen = page
+            .leases
+            .into_iter()
+            .map(|info| LeaseSample { at_ms, info });
         leases.extend(seen);
         after = page.next;
     }
-    Ok(Look::new(leases, before, arguments.limit))
+    Ok(LeaseSummary::new(leases, before, arguments.limit))
 }
 
 async fn page(
@@ -123,7 +126,7 @@ async fn page(
 }
 
 /// A lease, and when that was known: in milliseconds since the beginning.
-struct Seen {
+struct LeaseSample {
     at_ms: u64,
     info: LeaseInfo,
 }
@@ -136,7 +139,7 @@ pub(super) struct Deadlines {
 
 /// What there is to show.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Look {
+pub(super) struct LeaseSummary {
     leases: usize,
     at_risk: usize,
     revoking: usize,
@@ -153,13 +156,13 @@ struct Changes {
     ended: usize,
 }
 
-impl Look {
-    fn new(seen: Vec<Seen>, before: Option<Deadlines>, limit: usize) -> (Self, Deadlines) {
+impl LeaseSummary {
+    fn new(seen: Vec<LeaseSample>, before: Option<Deadlines>, limit: usize) -> (Self, Deadlines) {
         let mut now = Deadlines {
             at_ms: seen.last().map_or(0, |last| last.at_ms),
             due_ms: BTreeMap::new(),
         };
-        for Seen { at_ms, info } in &seen {
+        for LeaseSample { at_ms, info } in &seen {
             let due = at_ms + info.remaining_ms.unwrap_or(0);
             now.due_ms.insert((info.id, info.grant_index), due);
         }
@@ -283,8 +286,8 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn seen(at_ms: u64, id: i64, ttl_ms: u64, remaining_ms: u64) -> Seen {
-        Seen {
+    fn seen(at_ms: u64, id: i64, ttl_ms: u64, remaining_ms: u64) -> LeaseSample {
+        LeaseSample {
             at_ms,
             info: LeaseInfo {
                 id,
@@ -297,7 +300,7 @@ mod tests {
         }
     }
 
-    fn shown(look: &Look, format: Format, live: bool) -> String {
+    fn shown(look: &LeaseSummary, format: Format, live: bool) -> String {
         let view = View {
             format,
             ..View::default()
@@ -316,7 +319,7 @@ mod tests {
             seen(0, 4, 900, 100),
             seen(0, 5, 3_000, 1_000),
         ];
-        let (look, _) = Look::new(leases, None, 4);
+        let (look, _) = LeaseSummary::new(leases, None, 4);
         let ids: Vec<i64> = look.top.iter().map(|info| info.id).collect();
         assert_eq!(ids, [4, 2, 3, 5], "a third is not less than a third");
         assert_eq!((look.leases, look.at_risk), (5, 2));
@@ -330,14 +333,14 @@ mod tests {
             seen(0, 2, 9_000, 8_000),
             seen(5, 3, 9_000, 50),
         ];
-        let (_, before) = Look::new(first, None, 9);
+        let (_, before) = LeaseSummary::new(first, None, 9);
         // 1 was renewed, 2 was not, 3 is gone, 4 is new.
         let second = vec![
             seen(2_000, 1, 1_000, 950),
             seen(2_000, 2, 9_000, 6_001),
             seen(2_005, 4, 9_000, 9_000),
         ];
-        let (look, _) = Look::new(second, Some(before), 9);
+        let (look, _) = LeaseSummary::new(second, Some(before), 9);
         let changes = look.changes.unwrap();
         assert_eq!(
             (changes.renewed, changes.granted, changes.ended),
@@ -349,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_a_table_a_pipe_gets_lines_and_a_program_a_document() {
-        let (look, _) = Look::new(vec![seen(0, 31, 1_500, 300)], None, 9);
+        let (look, _) = LeaseSummary::new(vec![seen(0, 31, 1_500, 300)], None, 9);
         assert_eq!(
             shown(&look, Format::Simple, false),
             "1 lease, 1 at risk, 0 being revoked\n\

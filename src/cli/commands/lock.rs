@@ -190,8 +190,8 @@ async fn run(
         is_group,
     };
     match job.supervise(session, signals).await? {
-        Ended::ByItself(status) => as_it_ended(status),
-        Ended::Stopped => {
+        JobEnd::ByItself(status) => as_it_ended(status),
+        JobEnd::Stopped => {
             let cause = match session.is_alive() {
                 true => "it was not renewed in time".to_owned(),
                 false => session.lost().await.to_string(),
@@ -228,7 +228,7 @@ struct Job {
     is_group: bool,
 }
 
-enum Ended {
+enum JobEnd {
     ByItself(ExitStatus),
     /// Because the lock was about to be lost.
     Stopped,
@@ -239,13 +239,13 @@ impl Job {
         &mut self,
         session: &Session,
         signals: &mut Signals,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<JobEnd, Failure> {
         let ttl = session.ttl();
         let ask = session.nears_end(ttl / ASK_AT);
         tokio::pin!(ask);
         loop {
             tokio::select! {
-                status = self.end() => return Ok(Ended::ByItself(status?)),
+                status = self.end() => return Ok(JobEnd::ByItself(status?)),
                 wish = signals.next() => self.pass_on(wish),
                 () = &mut ask => break,
             }
@@ -262,7 +262,7 @@ impl Job {
             self.send(Signal::KILL);
         }
         self.end().await?;
-        Ok(Ended::Stopped)
+        Ok(JobEnd::Stopped)
     }
 
     /// Waits until the command has ended.

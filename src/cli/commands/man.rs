@@ -9,7 +9,7 @@ use clap_mangen::Man;
 
 use crate::cli::failure::Failure;
 
-/// Writes the page of the program to `out`, or a page for it and for every verb below `directory`.
+/// Writes the page of the program to `out`, or a page for it and for every command below `directory`.
 ///
 /// # Errors
 /// The directory cannot be made, or a page not be written.
@@ -52,9 +52,9 @@ fn pages(command: &Command, above: Option<(&str, &str)>) -> io::Result<Vec<(Stri
     let mut page = Vec::new();
     Man::new(shown).title(&name).render(&mut page)?;
     let mut all = vec![(name.clone(), page)];
-    for verb in command.get_subcommands() {
-        if verb.get_name() != "help" && !verb.is_hide_set() {
-            all.extend(pages(verb, Some((&name, &typed)))?);
+    for below in command.get_subcommands() {
+        if below.get_name() != "help" && !below.is_hide_set() {
+            all.extend(pages(below, Some((&name, &typed)))?);
         }
     }
     Ok(all)

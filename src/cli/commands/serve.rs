@@ -6,7 +6,7 @@ use crate::cli::arguments::{DevArgs, ServeArgs};
 use crate::cli::dev;
 use crate::cli::dev::{Launcher, Node};
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::logging::{self, Look, Place};
+use crate::cli::logging::{self, LineFormat, LogTarget};
 use crate::cli::panics::{self, Ends};
 use crate::cli::remote::Sdk;
 use crate::cli::signals::{Hangups, Stop};
@@ -36,10 +36,10 @@ pub(super) fn serve(
         Failure::usage(error.to_string() + &hints.collect::<String>())
     })?;
     let look = match config.log.format {
-        LogFormat::Json => Look::Json,
-        LogFormat::Text => Look::Text,
+        LogFormat::Json => LineFormat::Json,
+        LogFormat::Text => LineFormat::Text,
     };
-    let filter = logging::start(&config.log.filter, look, Place::StandardError)
+    let filter = logging::start(&config.log.filter, look, LogTarget::StandardError)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let log = LogControl::new(&*config.log.filter, move |new| {
         filter.set(new).map_err(|error| error.to_string())

@@ -190,9 +190,9 @@ mod tests {
     use crate::wire::state::{StateEncoder, StateHeader};
 
     /// What looks at a file: [`status`] or [`verify`].
-    type Look = fn(&SnapshotFileArgs, Format, &mut Vec<u8>) -> Result<(), Failure>;
+    type LeaseSummary = fn(&SnapshotFileArgs, Format, &mut Vec<u8>) -> Result<(), Failure>;
 
-    fn run(look: Look, file: &Path, format: Format) -> Result<String, Failure> {
+    fn run(look: LeaseSummary, file: &Path, format: Format) -> Result<String, Failure> {
         let file = file.to_owned();
         let mut out = Vec::new();
         look(&SnapshotFileArgs { file }, format, &mut out)?;
@@ -275,7 +275,7 @@ mod tests {
             (b"something else".to_vec(), "not a leasehold snapshot"),
         ] {
             std::fs::write(&file, bytes).unwrap();
-            for look in [status as Look, verify] {
+            for look in [status as LeaseSummary, verify] {
                 let failure = run(look, &file, Format::Simple).unwrap_err();
                 assert_eq!(failure.exit.code(), 1);
                 assert!(failure.message.contains(expected), "{failure}");

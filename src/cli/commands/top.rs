@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::lease_top;
-use super::lease_top::Look;
+use super::lease_top::LeaseSummary;
 use super::request::{any_status, status_of};
 use super::screen::{Screen, TERMINAL, until_interrupted};
 use crate::api::{MemberInfo, ReadCounts, ResponseHeader, StatusResponse};
@@ -131,7 +131,7 @@ impl Node {
 
 /// What a look has to know of the one before.
 #[derive(Debug)]
-struct Past {
+struct Sample {
     at: Instant,
     /// By the node's name.
     reads: BTreeMap<String, ReadCounts>,
@@ -141,8 +141,8 @@ struct Past {
 /// What there is to show.
 struct Frame {
     nodes: Vec<Node>,
-    leases: Result<Look, String>,
-    past: Past,
+    leases: Result<LeaseSummary, String>,
+    past: Sample,
     /// Since the look before.
     rates: Option<Rates>,
 }
@@ -156,13 +156,13 @@ struct Rates {
 impl Frame {
     fn new(
         nodes: Vec<Node>,
-        leases: Result<Look, Failure>,
+        leases: Result<LeaseSummary, Failure>,
         now: Instant,
-        past: Option<&Past>,
+        past: Option<&Sample>,
     ) -> Self {
         let answers = || nodes.iter().filter_map(|node| node.answer.as_ref().ok());
         let reads = answers().map(|(_, status)| (status.name.clone(), status.reads));
-        let present = Past {
+        let present = Sample {
             at: now,
             reads: reads.collect(),
             revision: answers()
@@ -321,7 +321,7 @@ impl Frame {
 
 impl Rates {
     /// `None` if no time has passed.
-    fn between(past: &Past, now: &Past) -> Option<Self> {
+    fn between(past: &Sample, now: &Sample) -> Option<Self> {
         let over = now.at.at_least_since(past.at).as_secs_f64();
         if over < Duration::from_millis(1).as_secs_f64() {
             return None;
@@ -408,7 +408,7 @@ mod tests {
             node("n1", Role::Leader, 4, 0, 0),
             node("n2", Role::Follower, 4, 0, 10),
         ];
-        let first = Frame::new(first.into(), Ok(Look::default()), at(10), None);
+        let first = Frame::new(first.into(), Ok(LeaseSummary::default()), at(10), None);
         assert!(first.rates.is_none());
         assert!(
             shown(&first, Format::Simple).contains(" - |"),
@@ -418,7 +418,12 @@ mod tests {
             node("n1", Role::Leader, 4, 600, 0),
             node("n2", Role::Follower, 4, 0, 4),
         ];
-        let second = Frame::new(second, Ok(Look::default()), at(12), Some(&first.past));
+        let second = Frame::new(
+            second,
+            Ok(LeaseSummary::default()),
+            at(12),
+            Some(&first.past),
+        );
         let rates = second.rates.as_ref().unwrap();
         assert_eq!(rates.revisions, 300.0);
         assert_eq!(rates.reads["n1"], [300.0, 0.0, 0.0, 0.0]);
@@ -431,7 +436,12 @@ mod tests {
             "n1 is leader, its lease has 412ms left of 450ms, renewed 0 times, expired 0; 2 of 2 nodes \
              answer; revision 640 (+300/s)"
         );
-        let same = Frame::new(Vec::new(), Ok(Look::default()), at(12), Some(&second.past));
+        let same = Frame::new(
+            Vec::new(),
+            Ok(LeaseSummary::default()),
+            at(12),
+            Some(&second.past),
+        );
         assert!(same.rates.is_none(), "no time has passed");
     }
 
@@ -454,7 +464,7 @@ mod tests {
         assert_eq!(document["leader"], "n2");
         assert_eq!(document["nodes"][2]["problem"], "nobody answers");
         assert_eq!(document["leases"]["problem"], "no leader answers");
-        let nobody = Frame::new(vec![silent("n3")], Ok(Look::default()), at(1), None);
+        let nobody = Frame::new(vec![silent("n3")], Ok(LeaseSummary::default()), at(1), None);
         assert!(shown(&nobody, Format::Simple).starts_with("no leader; 0 of 1 nodes"));
     }
 }

@@ -38,7 +38,7 @@ struct Branch {
 
 /// What is shown of each operation of each branch.
 #[derive(Debug)]
-pub struct Shown {
+pub struct BranchParts {
     /// If all comparisons held.
     pub success: Vec<Parts>,
     /// If not.
@@ -116,12 +116,12 @@ impl Script {
     }
 
     /// The request, and what is to be shown of the answer.
-    pub fn into_request(self) -> (TxnRequest, Shown) {
+    pub fn into_request(self) -> (TxnRequest, BranchParts) {
         let request = TxnRequest::new()
             .when(self.compare)
             .and_then(self.success.ops)
             .or_else(self.failure.ops);
-        let shown = Shown {
+        let shown = BranchParts {
             success: self.success.parts,
             failure: self.failure.parts,
         };

@@ -2,7 +2,7 @@
 //!
 //! Real nodes on loopback, with certificates made for the occasion, each configured by a file as
 //! any other node is; nothing is special about them but that they share a process. Where they are
-//! is written into the user's private runtime file, so that the other verbs need no flags. When it
+//! is written into the user's private runtime file, so that the other commands need no flags. When it
 //! ends it leaves nothing behind, unless it was given a directory to keep.
 
 mod account;
@@ -25,7 +25,7 @@ use self::plan::Plan;
 use super::arguments::DevArgs;
 use super::connection::{Connection, Connector, Target};
 use super::failure::Failure;
-use super::logging::{self, Look, Place};
+use super::logging::{self, LineFormat, LogTarget};
 use super::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use super::runtime::{Claim, DevCluster, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX};
 use super::signals::Stop;
@@ -71,7 +71,7 @@ pub async fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let runtime = RuntimeDirectory::find()?;
-    let prepared = Prepared::new(arguments, &runtime)?;
+    let prepared = DevSetup::new(arguments, &runtime)?;
     let log = prepared.start_log(arguments.log.as_deref())?;
     live(prepared, launcher, connector, stop, log, out).await
 }
@@ -96,7 +96,7 @@ impl From<RuntimeError> for Failure {
 
 /// Everything that is needed before a node can start. Dropping it cleans up.
 #[derive(Debug)]
-struct Prepared {
+struct DevSetup {
     plan: Plan,
     announcement: DevCluster,
     // In this order: the word of the cluster goes before its data does.
@@ -111,7 +111,7 @@ struct Directory {
     temporary: bool,
 }
 
-impl Prepared {
+impl DevSetup {
     fn new(arguments: &DevArgs, runtime: &RuntimeDirectory) -> Result<Self, Failure> {
         let claim = runtime.claim()?;
         // Ports before anything is written: it is the likeliest thing to go wrong.
@@ -151,14 +151,14 @@ impl Prepared {
     /// name is returned.
     fn start_log(&self, wanted: Option<&str>) -> Result<Option<PathBuf>, Failure> {
         let (filter, place, file) = match wanted {
-            Some(filter) => (filter, Place::StandardError, None),
+            Some(filter) => (filter, LogTarget::StandardError, None),
             None => {
                 let path = self.directory.path.join("dev.log");
                 let file = File::create(&path).map_err(|error| cannot("write", &path, &error))?;
-                ("info", Place::File(file), Some(path))
+                ("info", LogTarget::File(file), Some(path))
             }
         };
-        logging::start(filter, Look::Text, place)
+        logging::start(filter, LineFormat::Text, place)
             .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(file)
     }
@@ -314,7 +314,7 @@ impl Nodes {
 }
 
 async fn live(
-    prepared: Prepared,
+    prepared: DevSetup,
     launcher: &impl Launcher,
     connector: &impl Connector,
     mut stop: Stop,
@@ -334,7 +334,7 @@ async fn live(
 
 /// Starts the nodes, tells the world, and stays for as long as one of them does.
 async fn lead(
-    prepared: &Prepared,
+    prepared: &DevSetup,
     launcher: &impl Launcher,
     connector: &impl Connector,
     nodes: &mut Nodes,
@@ -449,7 +449,7 @@ async fn wait_for_lease(
 }
 
 fn account(
-    prepared: &Prepared,
+    prepared: &DevSetup,
     statuses: &[Option<StatusResponse>],
     log: Option<PathBuf>,
 ) -> Account {

@@ -35,11 +35,11 @@ fn arguments(nodes: usize) -> DevArgs {
     }
 }
 
-struct Place {
+struct TestDir {
     home: tempfile::TempDir,
 }
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         Self {
             home: tempfile::tempdir().unwrap(),
@@ -50,13 +50,13 @@ impl Place {
         RuntimeDirectory::at(self.home.path().join("run")).unwrap()
     }
 
-    fn prepare(&self, arguments: &DevArgs) -> Result<Prepared, Failure> {
-        Prepared::new(arguments, &self.runtime())
+    fn prepare(&self, arguments: &DevArgs) -> Result<DevSetup, Failure> {
+        DevSetup::new(arguments, &self.runtime())
     }
 
     /// A file in the cluster's directory that says whose that is: once it is gone, its name may be that
     /// of another test's.
-    fn mark(&self, prepared: &Prepared) -> PathBuf {
+    fn mark(&self, prepared: &DevSetup) -> PathBuf {
         let name = self.home.path().file_name().unwrap();
         let mark = prepared.directory.path.join(name);
         fs::write(&mark, "").unwrap();
@@ -73,7 +73,7 @@ impl Place {
 
 #[test]
 fn the_certificates_made_for_it_pass_the_check() {
-    let place = Place::new();
+    let place = TestDir::new();
     let prepared = place.prepare(&arguments(3)).unwrap();
     let entries = fs::read_dir(&prepared.plan.pki).unwrap();
     let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -85,7 +85,7 @@ fn the_certificates_made_for_it_pass_the_check() {
 
 #[test]
 fn nothing_is_left_behind_and_nothing_is_written_when_a_port_is_taken() {
-    let place = Place::new();
+    let place = TestDir::new();
     let prepared = place.prepare(&arguments(1)).unwrap();
     let ours = place.mark(&prepared);
     assert!(prepared.directory.path.join("pki").exists());
@@ -119,7 +119,7 @@ fn nothing_is_left_behind_and_nothing_is_written_when_a_port_is_taken() {
 
 #[test]
 fn a_second_cluster_is_told_of_the_first_and_harms_it_not() {
-    let place = Place::new();
+    let place = TestDir::new();
     let prepared = place.prepare(&arguments(1)).unwrap();
     prepared.claim.announce(&prepared.announcement).unwrap();
     let failure = place.prepare(&arguments(1)).unwrap_err();
@@ -137,7 +137,7 @@ fn a_second_cluster_is_told_of_the_first_and_harms_it_not() {
 
 #[test]
 fn a_directory_to_keep_is_kept_with_its_authorities() {
-    let place = Place::new();
+    let place = TestDir::new();
     let first = place.keep(1);
     let prepared = place.prepare(&first).unwrap();
     fs::create_dir(&prepared.plan.nodes[0].data).unwrap();
@@ -158,7 +158,7 @@ fn a_directory_to_keep_is_kept_with_its_authorities() {
 
 #[test]
 fn a_directory_of_something_else_is_left_alone() {
-    let place = Place::new();
+    let place = TestDir::new();
     let arguments = place.keep(1);
     let data = arguments.data_dir.clone().unwrap();
     fs::create_dir(&data).unwrap();
@@ -311,7 +311,7 @@ impl Write for Screen {
 
 /// Lives through a cluster of three while `story` happens to it.
 async fn live_through<F: Future<Output = ()>>(
-    place: &Place,
+    place: &TestDir,
     nodes: &FakeNodes,
     client: FakeClient,
     story: impl FnOnce(Screen, watch::Sender<bool>) -> F,
@@ -339,7 +339,7 @@ fn end(nodes: &FakeNodes, name: &str, reason: &str) {
 
 #[tokio::test]
 async fn a_cluster_is_announced_once_it_leads_and_ends_when_asked() {
-    let (place, nodes) = (Place::new(), FakeNodes::default());
+    let (place, nodes) = (TestDir::new(), FakeNodes::default());
     let result = live_through(&place, &nodes, FakeClient::default(), |screen, ask| {
         let place = &place;
         async move {
@@ -363,7 +363,7 @@ async fn a_cluster_is_announced_once_it_leads_and_ends_when_asked() {
 
 #[tokio::test]
 async fn the_loss_of_a_node_is_told_and_survived_and_the_loss_of_all_is_not() {
-    let (place, nodes) = (Place::new(), FakeNodes::default());
+    let (place, nodes) = (TestDir::new(), FakeNodes::default());
     let result = live_through(&place, &nodes, FakeClient::default(), |screen, ask| {
         let nodes = &nodes;
         async move {
@@ -389,7 +389,7 @@ async fn the_loss_of_a_node_is_told_and_survived_and_the_loss_of_all_is_not() {
 
 #[tokio::test]
 async fn a_node_that_cannot_start_stops_those_that_could() {
-    let (place, nodes) = (Place::new(), FakeNodes::default());
+    let (place, nodes) = (TestDir::new(), FakeNodes::default());
     nodes.shared.lock().unwrap().broken = Some("n3");
     let result = live_through(&place, &nodes, FakeClient::default(), |_, ask| async move {
         std::mem::forget(ask);
@@ -404,7 +404,7 @@ async fn a_node_that_cannot_start_stops_those_that_could() {
 
 #[tokio::test]
 async fn a_cluster_without_a_leader_can_be_given_up_and_one_whose_nodes_all_end_gives_up() {
-    let (place, nodes) = (Place::new(), FakeNodes::default());
+    let (place, nodes) = (TestDir::new(), FakeNodes::default());
     let leaderless = || FakeClient {
         leaderless: true,
         ..FakeClient::default()

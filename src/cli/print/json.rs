@@ -76,20 +76,20 @@ struct Pair {
 }
 
 #[derive(Serialize)]
-struct Found {
+struct RangeDocument {
     kvs: Vec<Pair>,
     more: bool,
     count: u64,
 }
 
 #[derive(Serialize)]
-struct Written {
+struct PutDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     prev_kv: Option<Pair>,
 }
 
 #[derive(Serialize)]
-struct Gone {
+struct DeleteDocument {
     deleted: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     prev_kvs: Vec<Pair>,
@@ -111,25 +111,25 @@ struct Op {
 #[derive(Serialize)]
 enum OpResponse {
     #[serde(rename = "ResponseRange")]
-    Range(Found),
+    Range(RangeDocument),
     #[serde(rename = "ResponsePut")]
-    Put(Written),
+    Put(PutDocument),
     #[serde(rename = "ResponseDeleteRange")]
-    DeleteRange(Gone),
+    DeleteRange(DeleteDocument),
     #[serde(rename = "ResponseTxn")]
     Txn(Txn),
 }
 
 /// A reply with its header.
 #[derive(Serialize)]
-struct Whole<T> {
+struct ReplyDocument<T> {
     header: Header,
     #[serde(flatten)]
     body: T,
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+struct EmptyDocument {}
 
 /// A key with what it holds, as a document on a line of its own.
 ///
@@ -139,22 +139,22 @@ pub fn key_value_line(out: &mut impl Write, kv: &KeyValue) -> io::Result<()> {
     line(out, &pair(kv))
 }
 
-fn found(range: &RangeResponse) -> Found {
-    Found {
+fn found(range: &RangeResponse) -> RangeDocument {
+    RangeDocument {
         kvs: range.kvs.iter().map(pair).collect(),
         more: range.more,
         count: range.count,
     }
 }
 
-fn written(put: &PutResponse) -> Written {
-    Written {
+fn written(put: &PutResponse) -> PutDocument {
+    PutDocument {
         prev_kv: put.prev_kv.as_ref().map(pair),
     }
 }
 
-fn gone(delete: &DeleteRangeResponse) -> Gone {
-    Gone {
+fn gone(delete: &DeleteRangeResponse) -> DeleteDocument {
+    DeleteDocument {
         deleted: delete.deleted,
         prev_kvs: delete.prev_kvs.iter().map(pair).collect(),
     }
@@ -176,20 +176,20 @@ fn done(txn: &TxnResponse) -> Txn {
 }
 
 #[derive(Serialize)]
-struct Watched {
+struct WatchDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kvs: Vec<Pair>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    events: Vec<WatchedEvent>,
+    events: Vec<EventDocument>,
     /// What it is, if it is no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<&'static str>,
 }
 
 #[derive(Serialize)]
-struct WatchedEvent {
+struct EventDocument {
     #[serde(rename = "type")]
     kind: &'static str,
     kv: Pair,
@@ -199,19 +199,19 @@ struct WatchedEvent {
 
 /// One line for each revision, and for each notice.
 pub(super) fn watched(out: &mut impl Write, event: &WatchEvent) -> io::Result<()> {
-    let notice = |notice, revision| Watched {
+    let notice = |notice, revision| WatchDocument {
         revision,
         kvs: Vec::new(),
         events: Vec::new(),
         notice: Some(notice),
     };
     let watched = match event {
-        WatchEvent::Events { revision, events } => Watched {
+        WatchEvent::Events { revision, events } => WatchDocument {
             revision: Some(*revision),
             kvs: Vec::new(),
             events: events
                 .iter()
-                .map(|event| WatchedEvent {
+                .map(|event| EventDocument {
                     kind: event_kind(event.kind),
                     kv: pair(&event.kv),
                     prev_kv: event.prev_kv.as_ref().map(pair),
@@ -219,7 +219,7 @@ pub(super) fn watched(out: &mut impl Write, event: &WatchEvent) -> io::Result<()
                 .collect(),
             notice: None,
         },
-        WatchEvent::State { kvs } => Watched {
+        WatchEvent::State { kvs } => WatchDocument {
             kvs: kvs.iter().map(pair).collect(),
             ..notice("state", None)
         },
@@ -266,7 +266,7 @@ pub(super) fn txn(
 }
 
 pub(super) fn compacted(out: &mut impl Write, reply_header: &ResponseHeader) -> io::Result<()> {
-    whole(out, reply_header, Nothing {})
+    whole(out, reply_header, EmptyDocument {})
 }
 
 fn whole(
@@ -275,7 +275,7 @@ fn whole(
     body: impl Serialize,
 ) -> io::Result<()> {
     let header = header(reply_header);
-    line(out, &Whole { header, body })
+    line(out, &ReplyDocument { header, body })
 }
 
 /// A document in one line.

@@ -140,7 +140,7 @@ impl Lane {
         movable: bool,
         deadline: Instant,
         encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
-    ) -> Result<Waiting<'_>, Broken> {
+    ) -> Result<PendingRequest<'_>, Broken> {
         let unsent = |cause| Broken { sent: false, cause };
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -182,7 +182,7 @@ impl Lane {
         if is_earlier {
             self.signals.earlier.notify_one();
         }
-        Ok(Waiting {
+        Ok(PendingRequest {
             lane: self,
             place,
             turn,
@@ -310,13 +310,13 @@ fn place_of(request_id: u64) -> (u32, u32) {
 }
 
 /// A request whose outcome is awaited. Dropped before that, it is cancelled.
-struct Waiting<'a> {
+struct PendingRequest<'a> {
     lane: &'a Lane,
     place: u32,
     turn: u32,
 }
 
-impl Future for Waiting<'_> {
+impl Future for PendingRequest<'_> {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -343,7 +343,7 @@ impl Future for Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let mut guard = self.lane.lock();
         let state = &mut *guard;
@@ -368,14 +368,14 @@ impl Drop for Waiting<'_> {
 struct Out {
     bytes: BytesMut,
     /// One for each request in `bytes`, the oldest first.
-    queued: VecDeque<Queued>,
+    queued: VecDeque<QueuedRequest>,
     /// Requests that were written, cancelled ones included.
     taken: u64,
     withdrawn_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Queued {
+struct QueuedRequest {
     bytes: usize,
     withdrawn: bool,
 }
@@ -391,7 +391,7 @@ impl Out {
         }
         let before = self.bytes.len();
         encode(&mut self.bytes)?;
-        self.queued.push_back(Queued {
+        self.queued.push_back(QueuedRequest {
             bytes: self.bytes.len() - before,
             withdrawn: false,
         });

@@ -69,7 +69,7 @@ pub(super) struct Link {
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
     was_silent: AtomicBool,
-    watches: Arc<watches::Expected>,
+    watches: Arc<watches::PendingWatches>,
     /// Whether the node has authenticated the client beyond its certificate.
     is_logged_in: AtomicBool,
     throttle: Throttle,
@@ -99,7 +99,7 @@ impl Link {
         let small = lane(first);
         let large = lane(second);
         let lanes = || [Arc::clone(&small), Arc::clone(&large)];
-        let watches = Arc::<watches::Expected>::default();
+        let watches = Arc::<watches::PendingWatches>::default();
         if !may_be_silent() {
             tasks.spawn(watch(
                 connection.clone(),
@@ -315,7 +315,7 @@ impl Drop for Link {
 async fn watch(
     connection: Connection,
     lanes: [Arc<Lane>; 2],
-    watches: Arc<watches::Expected>,
+    watches: Arc<watches::PendingWatches>,
     signals: Arc<Signals>,
     suspect: Arc<AtomicBool>,
 ) {

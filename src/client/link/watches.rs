@@ -19,7 +19,7 @@ use crate::wire::Frame;
 
 /// Watches that wait for their stream, and the signal that ends those which have one.
 #[derive(Debug, Default)]
-pub(super) struct Expected {
+pub(super) struct PendingWatches {
     state: Mutex<State>,
     /// Signalled once the connection has fallen silent. Every stream holds a receiver.
     silent: watch::Sender<()>,
@@ -31,7 +31,7 @@ struct State {
     waiting: BTreeMap<u64, oneshot::Sender<WatchStream>>,
 }
 
-impl Expected {
+impl PendingWatches {
     /// A number for a new watch, and the receiver of its stream.
     pub(super) fn expect(self: &Arc<Self>) -> (Expectation, oneshot::Receiver<WatchStream>) {
         let (sender, receiver) = oneshot::channel();
@@ -78,7 +78,7 @@ impl Expected {
 #[derive(Debug)]
 pub(super) struct Expectation {
     pub(super) watch_id: u64,
-    expected: Arc<Expected>,
+    expected: Arc<PendingWatches>,
 }
 
 impl Drop for Expectation {
@@ -136,7 +136,7 @@ impl WatchStream {
 }
 
 /// Accepts the streams that the node opens, until the connection is over.
-pub(super) async fn accept(connection: Connection, expected: Arc<Expected>) {
+pub(super) async fn accept(connection: Connection, expected: Arc<PendingWatches>) {
     let mut greetings = JoinSet::new();
     while let Ok(receiver) = connection.accept_receiver().await {
         let expected = Arc::clone(&expected);

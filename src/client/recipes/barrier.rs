@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Guard, Patience, Place, look};
+use super::entry::{Entry, EntryKeys, Guard, Patience, look};
 use super::session::{Session, passes};
 use crate::api::{Error, SortOrder};
 use crate::client::Client;
@@ -29,7 +29,7 @@ use crate::client::Client;
 #[derive(Clone, Debug)]
 pub struct Barrier {
     client: Client,
-    place: Place,
+    place: EntryKeys,
 }
 
 impl Barrier {
@@ -37,7 +37,7 @@ impl Barrier {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Looked, Patience, Place, changed, look};
+use super::entry::{Entries, Entry, EntryKeys, Patience, changed, look};
 use super::session::Session;
 use crate::api::{Compare, CompareOp, Error, ErrorKind, SortOrder, TxnOp, TxnRequest};
 use crate::client::WatchOptions;
@@ -33,7 +33,7 @@ use crate::client::WatchOptions;
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
     session: Session,
-    here: Place,
+    here: EntryKeys,
     ready: Bytes,
     all: Bytes,
     count: u32,
@@ -43,10 +43,10 @@ impl DoubleBarrier {
     /// The double barrier `name` for groups of `count`, at least one, to be entered with `session`.
     /// Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>, count: u32) -> Self {
-        let place = Place::below(name.as_ref());
+        let place = EntryKeys::below(name.as_ref());
         Self {
             session: session.clone(),
-            here: Place::below(&place.key("here")),
+            here: EntryKeys::below(&place.key("here")),
             ready: place.key("ready"),
             all: place.prefix().clone(),
             count: count.max(1),
@@ -142,7 +142,7 @@ impl DoubleBarrier {
     }
 
     /// The participants, oldest first, and whether a round is in progress.
-    async fn look(&self) -> Result<Looked<1>, Error> {
+    async fn look(&self) -> Result<Entries<1>, Error> {
         let (client, places) = (self.session.client(), [self.here.clone()]);
         let ready = [self.ready.clone()];
         let all = (SortOrder::Ascend, 0, 0);
@@ -169,7 +169,7 @@ struct Round {
 }
 
 impl Round {
-    fn of(looked: &Looked<1>) -> Result<Option<Self>, Error> {
+    fn of(looked: &Entries<1>) -> Result<Option<Self>, Error> {
         let Some(Some(ready)) = looked.beside.first() else {
             return Ok(None);
         };
@@ -190,7 +190,7 @@ impl Round {
     }
 
     /// Whether the round has no participants left.
-    fn is_over(self, looked: &Looked<1>) -> bool {
+    fn is_over(self, looked: &Entries<1>) -> bool {
         let [here] = &looked.entries;
         here.iter().all(|kv| kv.create_revision > self.last)
     }

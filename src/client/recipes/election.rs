@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Guard, Patience, Place, look};
+use super::entry::{Entry, EntryKeys, Guard, Patience, look};
 use super::session::Session;
 use crate::api::{Error, ErrorKind, EventKind, KeyValue, PutRequest, SortOrder, TxnOp, TxnRequest};
 use crate::client::{Client, WatchEvent, WatchOptions, Watcher};
@@ -34,7 +34,7 @@ use crate::client::{Client, WatchEvent, WatchOptions, Watcher};
 #[derive(Clone, Debug)]
 pub struct Election {
     client: Client,
-    place: Place,
+    place: EntryKeys,
 }
 
 /// The leader of an election, as recorded in the store.
@@ -63,7 +63,7 @@ impl Election {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
         }
     }
 

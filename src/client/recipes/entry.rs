@@ -131,11 +131,11 @@ impl Guard {
 
 /// The keys of a queue's entries: below a name and a slash.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct EntryKeys {
     prefix: Bytes,
 }
 
-impl Place {
+impl EntryKeys {
     pub(super) fn below(name: &[u8]) -> Self {
         let mut prefix = name.to_vec();
         prefix.push(b'/');
@@ -209,10 +209,10 @@ pub(super) fn current() -> Consistency {
 /// contents of `beside`.
 pub(super) async fn look<const N: usize>(
     client: &Client,
-    places: &[Place; N],
+    places: &[EntryKeys; N],
     (order, until, limit): (SortOrder, i64, u64),
     beside: &[Bytes],
-) -> Result<Looked<N>, Error> {
+) -> Result<Entries<N>, Error> {
     let mut limit = limit;
     loop {
         let ranges = places
@@ -239,7 +239,7 @@ pub(super) async fn look<const N: usize>(
             limit = 0;
             continue;
         }
-        return Ok(Looked {
+        return Ok(Entries {
             revision: found.header.revision,
             entries,
             beside: answers.map(|kvs| kvs.into_iter().next()).collect(),
@@ -248,7 +248,7 @@ pub(super) async fn look<const N: usize>(
 }
 
 /// The entries at one revision.
-pub(super) struct Looked<const N: usize> {
+pub(super) struct Entries<const N: usize> {
     pub(super) revision: i64,
     pub(super) entries: [Vec<KeyValue>; N],
     pub(super) beside: Vec<Option<KeyValue>>,
@@ -307,7 +307,7 @@ impl Entry {
     /// Creates an entry at the end of the queue.
     pub(super) async fn put(
         session: &Session,
-        place: &Place,
+        place: &EntryKeys,
         value: Bytes,
         patience: Patience,
     ) -> Result<Self, Error> {
@@ -375,10 +375,10 @@ impl Entry {
     /// and its session is valid.
     pub(super) async fn ahead<const N: usize>(
         &self,
-        places: &[Place; N],
+        places: &[EntryKeys; N],
         limit: u64,
         patience: Patience,
-    ) -> Result<Looked<N>, Error> {
+    ) -> Result<Entries<N>, Error> {
         let client = self.session.client();
         let until = last_ahead_of(self.revision);
         let which = (SortOrder::Descend, until, limit);
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn only_what_a_session_put_there_is_an_entry_of_a_queue() {
-        let place = Place::below(b"jobs");
+        let place = EntryKeys::below(b"jobs");
         let has = |key: &str| {
             place.has(&KeyValue {
                 key: Bytes::copy_from_slice(key.as_bytes()),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Guard, Patience, Place};
+use super::entry::{Entry, EntryKeys, Guard, Patience};
 use super::session::Session;
 use crate::api::Error;
 
@@ -31,7 +31,7 @@ use crate::api::Error;
 #[derive(Clone, Debug)]
 pub struct Lock {
     session: Session,
-    place: Place,
+    place: EntryKeys,
 }
 
 impl Lock {
@@ -39,7 +39,7 @@ impl Lock {
     pub fn new(session: &Session, name: impl AsRef<[u8]>) -> Self {
         Self {
             session: session.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
         }
     }
 
@@ -79,7 +79,7 @@ impl Lock {
     }
 }
 
-impl Place {
+impl EntryKeys {
     /// Waits until no entry is ahead of `entry`.
     pub(super) async fn first(&self, entry: Entry) -> Result<Guard, Error> {
         let places = [self.clone()];

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::entry::{Place, changed, current};
+use super::entry::{EntryKeys, changed, current};
 use crate::api::{Compare, CompareOp, Error, ErrorKind, KeyValue, TxnOp, TxnRequest};
 use crate::client::{Client, GetOptions, TxnOptions, WatchOptions};
 
@@ -45,7 +45,7 @@ const UNTIL_KNOWN: Duration = Duration::MAX;
 #[derive(Clone, Debug)]
 pub struct Queue {
     client: Client,
-    place: Place,
+    place: EntryKeys,
 }
 
 impl Queue {
@@ -53,7 +53,7 @@ impl Queue {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
         }
     }
 
@@ -141,8 +141,8 @@ impl Queue {
 
     /// Takes the item, unless another consumer was faster. Runs in a task of its own, which goes on
     /// if this future is dropped.
-    async fn take_it(&self, kv: &KeyValue) -> Result<Option<Taken>, Error> {
-        let mut taken = Taken {
+    async fn take_it(&self, kv: &KeyValue) -> Result<Option<TakenItem>, Error> {
+        let mut taken = TakenItem {
             client: self.client.clone(),
             kv: None,
         };
@@ -168,18 +168,18 @@ impl Queue {
 
 /// An item that was taken, until it is returned to the caller.
 #[derive(Debug)]
-struct Taken {
+struct TakenItem {
     client: Client,
     kv: Option<KeyValue>,
 }
 
-impl Taken {
+impl TakenItem {
     fn keep(mut self) -> Bytes {
         self.kv.take().map_or_else(Bytes::new, |kv| kv.value)
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenItem {
     /// Puts back an item that was not returned, under its old key, so that it keeps its position.
     fn drop(&mut self) {
         let (Some(kv), Ok(runtime)) = (self.kv.take(), Handle::try_current()) else {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::entry::Place;
+use super::entry::EntryKeys;
 use super::session::{Session, passes};
 use crate::api::{Compare, CompareOp, Error, ErrorKind, EventKind, KeyValue, TxnOp, TxnRequest};
 use crate::client::{Client, GetOptions, PutOptions, WatchEvent, WatchOptions, Watcher};
@@ -38,7 +38,7 @@ use crate::client::{Client, GetOptions, PutOptions, WatchEvent, WatchOptions, Wa
 #[derive(Clone, Debug)]
 pub struct Registry {
     client: Client,
-    place: Place,
+    place: EntryKeys,
 }
 
 /// A listed instance.
@@ -72,7 +72,7 @@ impl Registry {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Self {
         Self {
             client: client.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
         }
     }
 

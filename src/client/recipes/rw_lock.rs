@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Guard, Patience, Place};
+use super::entry::{Entry, EntryKeys, Guard, Patience};
 use super::session::Session;
 use crate::api::Error;
 
@@ -31,14 +31,14 @@ use crate::api::Error;
 #[derive(Clone, Debug)]
 pub struct RwLock {
     session: Session,
-    readers: Place,
-    writers: Place,
+    readers: EntryKeys,
+    writers: EntryKeys,
 }
 
 impl RwLock {
     /// The lock `name`, to be held with `session`. Sends no request.
     pub fn new(session: &Session, name: impl AsRef<[u8]>) -> Self {
-        let below = |kind: &[u8]| Place::below(&[name.as_ref(), kind].concat());
+        let below = |kind: &[u8]| EntryKeys::below(&[name.as_ref(), kind].concat());
         Self {
             session: session.clone(),
             readers: below(b"/read"),

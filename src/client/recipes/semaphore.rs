@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::entry::{Entry, Guard, Patience, Place};
+use super::entry::{Entry, EntryKeys, Guard, Patience};
 use super::session::Session;
 use crate::api::{Error, ErrorKind, KeyValue};
 
@@ -25,7 +25,7 @@ use crate::api::{Error, ErrorKind, KeyValue};
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     session: Session,
-    place: Place,
+    place: EntryKeys,
     permits: u32,
 }
 
@@ -35,7 +35,7 @@ impl Semaphore {
     pub fn new(session: &Session, name: impl AsRef<[u8]>, permits: u32) -> Self {
         Self {
             session: session.clone(),
-            place: Place::below(name.as_ref()),
+            place: EntryKeys::below(name.as_ref()),
             permits: permits.max(1),
         }
     }

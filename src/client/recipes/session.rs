@@ -179,8 +179,8 @@ impl Session {
         }
     }
 
-    pub(super) fn downgrade(&self) -> Fading {
-        Fading(Arc::downgrade(&self.inner))
+    pub(super) fn downgrade(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.inner))
     }
 
     /// The error for a caller that needs the session to be valid.
@@ -236,9 +236,9 @@ impl Session {
 }
 
 /// A session that may have been dropped in the meantime.
-pub(super) struct Fading(Weak<Inner>);
+pub(super) struct WeakSession(Weak<Inner>);
 
-impl Fading {
+impl WeakSession {
     /// Whether the session is still in use and valid.
     pub(super) fn is_alive(&self) -> bool {
         let inner = self.0.upgrade();

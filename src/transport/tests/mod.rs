@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::task::JoinHandle;
 
 use crate::api::{Call, Consistency, ErrorKind, Request};
-use crate::transport::testing::{Authority, Issued};
+use crate::transport::testing::{Authority, IssuedCertificate};
 use crate::transport::{
     Admission, BindError, ClientConnection, ClientListener, CloseCode, ConnectError, Connection,
     Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig, Lost, PeerIdentity,
@@ -127,7 +127,7 @@ fn write(directory: &Path, name: &str, text: &str) -> std::path::PathBuf {
     path
 }
 
-fn paths(directory: &Path, ca: &str, issued: &Issued) -> TlsPaths {
+fn paths(directory: &Path, ca: &str, issued: &IssuedCertificate) -> TlsPaths {
     TlsPaths {
         ca: write(directory, "ca.pem", ca),
         certificate: write(directory, "n.pem", &issued.certificate),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use leasehold::api::{
     Consistency, ErrorKind, EventKind, Outcome, RangeRequest, Request, ResponseBody,
 };
-use leasehold::bench::history::{Audit, Fate, Seen};
+use leasehold::bench::history::{Audit, Fate, Observation};
 use leasehold::client::{Client, GetOptions};
 
 use super::watches::fingerprint;
@@ -70,7 +70,7 @@ async fn read(book: &Book, client: &Client, key: u32) -> Result<(), leasehold::a
         Ok(got) => {
             let found = got.kv().map(|kv| (value_of(&kv.value), kv.mod_revision));
             let revision = got.header.revision;
-            audit.end_read(begun, Seen { revision, found });
+            audit.end_read(begun, Observation { revision, found });
             Ok(())
         }
         Err(error) => {
@@ -123,7 +123,7 @@ pub(super) async fn probe(book: Arc<Book>, client: Client, endpoint: String, num
             Ok((revision, ResponseBody::Range(range))) => {
                 let kv = range.kvs.first();
                 let found = kv.map(|kv| (value_of(&kv.value), kv.mod_revision));
-                let seen = Seen { revision, found };
+                let seen = Observation { revision, found };
                 open(&book.keys).audit.end_read(begun, seen);
                 book.leader.store(number, Ordering::SeqCst);
                 book.count("reads that a node was asked for by name");

@@ -37,7 +37,7 @@ const SKEW_STEP: Duration = Duration::from_millis(1);
 
 /// What was measured while nothing was broken on purpose.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Measurements {
     /// The nodes run on this machine, so their clocks are one.
     pub same_machine: bool,
     /// What voters promise.
@@ -76,7 +76,7 @@ pub struct Measured {
     pub warnings: Vec<String>,
 }
 
-impl Measured {
+impl Measurements {
     /// L = P - M.
     fn trusted(&self) -> Duration {
         self.lease_duration.saturating_sub(self.max_clock_skew)
@@ -129,7 +129,7 @@ pub struct Suggestion {
 }
 
 /// Looks at everything.
-pub fn judge(measured: &Measured, history: &[Findings]) -> Vec<Check> {
+pub fn judge(measured: &Measurements, history: &[Findings]) -> Vec<Check> {
     let mut checks = vec![drift(measured), excesses(measured)];
     if let Some(slew) = measured.slew {
         checks.push(told("clock slew by NTP (max)", rate_text(slew)));
@@ -185,7 +185,7 @@ fn told(name: &'static str, found: String) -> Check {
     }
 }
 
-fn drift(measured: &Measured) -> Check {
+fn drift(measured: &Measurements) -> Check {
     let allowed = f64::from(measured.timing.max_drift_ppm);
     let Some(drift) = measured.drift else {
         return Check {
@@ -211,7 +211,7 @@ fn drift(measured: &Measured) -> Check {
     }
 }
 
-fn excesses(measured: &Measured) -> Check {
+fn excesses(measured: &Measurements) -> Check {
     Check {
         name: "clock steps",
         found: measured.clock_excesses.to_string(),
@@ -220,7 +220,7 @@ fn excesses(measured: &Measured) -> Check {
     }
 }
 
-fn pause(measured: &Measured) -> Check {
+fn pause(measured: &Measurements) -> Check {
     let heartbeats = measured.timing.heartbeat_interval * 3;
     let borne = measured
         .trusted()
@@ -233,7 +233,7 @@ fn pause(measured: &Measured) -> Check {
     }
 }
 
-fn renewals(measured: &Measured) -> Check {
+fn renewals(measured: &Measurements) -> Check {
     let interval = &measured.renew_interval;
     Check {
         name: "lease renew interval",
@@ -248,7 +248,7 @@ fn renewals(measured: &Measured) -> Check {
     }
 }
 
-fn gaps(measured: &Measured) -> Check {
+fn gaps(measured: &Measurements) -> Check {
     let asked = measured.probes_answered + measured.probes_refused;
     let is_whole = measured.expirations == 0 && measured.probes_refused == 0;
     let longest = duration_text(measured.longest_gap);
@@ -271,7 +271,7 @@ fn gaps(measured: &Measured) -> Check {
     }
 }
 
-fn fallbacks(measured: &Measured) -> Check {
+fn fallbacks(measured: &Measurements) -> Check {
     let other = measured.reads.saturating_sub(measured.reads_leased);
     let percent = match measured.reads {
         0 => 100.0,
@@ -306,7 +306,7 @@ fn linearizability(history: &[Findings]) -> Check {
 }
 
 /// What this hardware bears; nothing if too little is known.
-pub fn suggest(measured: &Measured) -> Option<Suggestion> {
+pub fn suggest(measured: &Measurements) -> Option<Suggestion> {
     let timing = measured.timing;
     let drift = measured.drift?.bound().max(0.0) * DRIFT_FACTOR;
     let drift = (drift.max(DRIFT_PPM_MIN) / 100.0).ceil() * 100.0;
@@ -352,7 +352,7 @@ pub fn suggest(measured: &Measured) -> Option<Suggestion> {
 
 impl Suggestion {
     /// Whether a node would take these settings, the longest timeouts raised where they must be.
-    fn is_accepted(&self, measured: &Measured) -> bool {
+    fn is_accepted(&self, measured: &Measurements) -> bool {
         let timing = measured.timing;
         let lease = Duration::from_millis(self.lease_duration_ms);
         let election_min = Duration::from_millis(self.election_timeout_min_ms);

@@ -3,7 +3,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 
 /// A healthy machine with the default settings.
-fn healthy() -> Measured {
+fn healthy() -> Measurements {
     let timing = TimingOptions::default();
     let of = |micros: &[(u64, u64)]| Distribution {
         buckets: micros
@@ -11,7 +11,7 @@ fn healthy() -> Measured {
             .map(|(micros, count)| (Distribution::bucket(Duration::from_micros(*micros)), *count))
             .collect(),
     };
-    Measured {
+    Measurements {
         same_machine: true,
         lease_duration: timing.lease_duration,
         max_clock_skew: timing.max_clock_skew,
@@ -54,7 +54,7 @@ fn findings(violations: u64) -> Findings {
 }
 
 /// The checks that say no.
-fn failing(measured: &Measured, history: &[Findings]) -> Vec<&'static str> {
+fn failing(measured: &Measurements, history: &[Findings]) -> Vec<&'static str> {
     let checks = judge(measured, history);
     let failing = checks.iter().filter(|check| check.passed == Some(false));
     failing.map(|check| check.name).collect()
@@ -67,7 +67,7 @@ fn a_healthy_machine_passes_everything() {
 
 #[test]
 fn each_fault_fails_its_own_check_and_no_other() {
-    let with = |change: fn(&mut Measured)| {
+    let with = |change: fn(&mut Measurements)| {
         let mut measured = healthy();
         change(&mut measured);
         failing(&measured, &[findings(0)])

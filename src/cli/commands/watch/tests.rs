@@ -15,12 +15,12 @@ use crate::client::Watcher;
 
 /// A cluster that tells a watch what was written for it, and then nothing more.
 #[derive(Default)]
-struct Told {
+struct ScriptedWatch {
     tells: RefCell<Vec<Result<WatchEvent, Error>>>,
     asked: RefCell<Option<WatchRequest>>,
 }
 
-impl Told {
+impl ScriptedWatch {
     fn new(tells: impl IntoIterator<Item = WatchEvent>) -> Self {
         Self {
             tells: RefCell::new(tells.into_iter().map(Ok).collect()),
@@ -29,7 +29,7 @@ impl Told {
     }
 }
 
-impl Connection for Told {
+impl Connection for ScriptedWatch {
     async fn call(&self, _: Request, _: api::Consistency) -> Result<Response, Error> {
         panic!("a watch asks for nothing else")
     }
@@ -47,7 +47,7 @@ impl Connection for Told {
 }
 
 /// Runs `leasehold watch` with these words: what it printed, and how it ended.
-fn watch(told: &Told, words: &[&str]) -> (String, Result<(), Failure>) {
+fn watch(told: &ScriptedWatch, words: &[&str]) -> (String, Result<(), Failure>) {
     let words = ["leasehold", "watch"].iter().chain(words);
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
     let Typed::Watch(arguments) = cli.command else {
@@ -130,7 +130,7 @@ fn everything() -> [WatchEvent; 6] {
 #[test]
 fn a_watch_asks_for_what_was_typed() {
     let asked = |words: &[&str]| {
-        let told = Told::default();
+        let told = ScriptedWatch::default();
         watch(&told, words).1.unwrap();
         told.asked.take().unwrap()
     };
@@ -180,20 +180,20 @@ fn a_watch_asks_for_what_was_typed() {
 
 #[test]
 fn a_watch_prints_as_etcdctl_does() {
-    let told = Told::new(everything());
+    let told = ScriptedWatch::new(everything());
     let (printed, ended) = watch(&told, &["foo"]);
     ended.unwrap();
     assert_eq!(
         printed,
         "foo\nold\nsynced: 2\nPUT\nfoo\nold\nfoo\nbar\nDELETE\ngone\n\nprogress notify: 9\n"
     );
-    let told = Told::new(everything());
+    let told = ScriptedWatch::new(everything());
     assert_eq!(watch(&told, &["foo", "-o", "table"]).0, printed);
 }
 
 #[test]
 fn the_fields_of_a_watch_name_all_there_is() {
-    let told = Told::new(everything());
+    let told = ScriptedWatch::new(everything());
     let (printed, ended) = watch(&told, &["foo", "-o", "fields"]);
     ended.unwrap();
     assert_eq!(
@@ -232,7 +232,7 @@ fn the_fields_of_a_watch_name_all_there_is() {
 
 #[test]
 fn hexadecimal_covers_keys_values_and_what_was_there_before() {
-    let told = Told::new(everything());
+    let told = ScriptedWatch::new(everything());
     let (printed, _) = watch(&told, &["foo", "--hex"]);
     let (foo, old, bar) = (r"\x66\x6f\x6f", r"\x6f\x6c\x64", r"\x62\x61\x72");
     let gone = r"\x67\x6f\x6e\x65";
@@ -243,7 +243,7 @@ fn hexadecimal_covers_keys_values_and_what_was_there_before() {
              progress notify: 9\n"
         )
     );
-    let told = Told::new([events(3, [put(b"\xff\0", b"\n", 3)])]);
+    let told = ScriptedWatch::new([events(3, [put(b"\xff\0", b"\n", 3)])]);
     let (printed, _) = watch(&told, &["x", "--hex", "-o", "fields"]);
     assert!(printed.contains("\"Key\" : \"\\xff\\x00\"\n"), "{printed}");
     assert!(printed.contains("\"Value\" : \"\\x0a\"\n"), "{printed}");
@@ -251,7 +251,7 @@ fn hexadecimal_covers_keys_values_and_what_was_there_before() {
 
 #[test]
 fn the_lines_of_json_are_one_for_each_revision_and_notice() {
-    let told = Told::new(everything());
+    let told = ScriptedWatch::new(everything());
     let (printed, _) = watch(&told, &["foo", "-o", "json"]);
     let lines: Vec<serde_json::Value> = printed
         .lines()
@@ -285,7 +285,7 @@ fn a_command_is_run_for_each_event_in_order_and_nothing_else_is_printed() {
          $LEASEHOLD_WATCH_VALUE $1\" >> {}; test $LEASEHOLD_WATCH_VALUE != fails",
         ran.display()
     );
-    let told = Told::new(everything().into_iter().chain([
+    let told = ScriptedWatch::new(everything().into_iter().chain([
         // One that fails, and one that no environment can hold: the others are run all the same.
         events(4, [put(b"a", b"fails", 4), put(b"b\0", b"x", 4)]),
         events(5, [put(b"c", b"with words", 5)]),
@@ -301,7 +301,7 @@ fn a_command_is_run_for_each_event_in_order_and_nothing_else_is_printed() {
 
 #[test]
 fn a_command_that_does_not_exist_ends_the_watch_with_its_name() {
-    let told = Told::new([events(3, [put(b"a", b"1", 3)])]);
+    let told = ScriptedWatch::new([events(3, [put(b"a", b"1", 3)])]);
     let (_, ended) = watch(&told, &["foo", "--", "/no/such/program"]);
     let failure = ended.unwrap_err();
     assert_eq!(failure.exit, Exit::Refused);
@@ -313,7 +313,7 @@ fn a_command_that_does_not_exist_ends_the_watch_with_its_name() {
 
 #[test]
 fn a_watch_that_fell_behind_a_compaction_says_what_is_left() {
-    let told = Told::new([events(3, [put(b"a", b"1", 3)])]);
+    let told = ScriptedWatch::new([events(3, [put(b"a", b"1", 3)])]);
     let gone = ErrorKind::Compacted {
         compact_revision: 41,
     };
