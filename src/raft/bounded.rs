@@ -11,11 +11,7 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use crate::raft::{Entry, Envelope, Message, Payload};
 use crate::types::NodeId;
-
-// What the bounds were chosen for.
-const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 128);
 
 /// What counts against the bound of a collection.
 pub(crate) trait Weigh {
@@ -46,24 +42,6 @@ impl Weigh for String {
 impl Weigh for (NodeId, Bytes) {
     fn weight(&self) -> usize {
         1
-    }
-}
-
-impl Weigh for Entry {
-    fn weight(&self) -> usize {
-        1 + match &self.payload {
-            Payload::Noop | Payload::Command(_) => 0,
-            Payload::Configuration(configuration) => configuration.len() / 4,
-        }
-    }
-}
-
-impl Weigh for Envelope {
-    fn weight(&self) -> usize {
-        1 + match &self.message {
-            Message::Append(append) => append.entries.iter().map(Weigh::weight).sum(),
-            _ => 0,
-        }
     }
 }
 

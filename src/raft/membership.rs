@@ -31,7 +31,8 @@ use crate::raft::leader::unknown_peers;
 use crate::raft::quorum::DETAILS_BYTES_MAX;
 use crate::raft::role::RoleState;
 use crate::raft::{
-    Configuration, Consensus, Invalidation, MEMBERS_MAX, Message, Payload, ProposalError,
+    Change, Configuration, Consensus, Invalidation, Joining, MEMBERS_MAX, MembershipError, Message,
+    Payload, ProposalError,
 };
 use crate::time::Instant;
 use crate::types::{LogId, NodeId};
@@ -39,74 +40,6 @@ use crate::types::{LogId, NodeId};
 /// How many entries a learner may lack when it becomes a voter. Commitment may have to wait for it
 /// from then on, so this is what a follower makes up for in a moment.
 const LAG_MAX: u64 = 4_096;
-
-/// What is to change about the members.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A new member, as a learner at first.
-    Add {
-        /// Who. An identity that was removed must not come back: it has promised and voted.
-        member: NodeId,
-        /// What the shell keeps about it.
-        details: Bytes,
-        /// What it becomes.
-        role: Joining,
-    },
-    /// A learner that has caught up becomes a voter.
-    Promote(NodeId),
-    /// A member is none any more.
-    Remove(NodeId),
-    /// What the shell keeps about a member is something else now.
-    Update {
-        /// Who.
-        member: NodeId,
-        /// What is kept.
-        details: Bytes,
-    },
-}
-
-/// What a new member becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joining {
-    /// A learner, until somebody promotes it.
-    Learner,
-    /// A voter, as soon as it has caught up.
-    Voter,
-    /// A voter, as soon as it has caught up, in the step in which this voter is removed.
-    InPlaceOf(NodeId),
-}
-
-/// Why members may not be changed like that, or not now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MembershipError {
-    /// Another change is not complete yet.
-    InProgress,
-    /// This leader has not committed an entry of its own term yet.
-    NotSettled,
-    /// It is a member already.
-    Member,
-    /// It is no member.
-    NoMember,
-    /// It is no voter.
-    NoVoter,
-    /// It is no learner.
-    NoLearner,
-    /// Nobody would be left to decide.
-    LastVoter,
-    /// The learner lacks so many entries; `None` while it has not acknowledged anything.
-    Behind(Option<u64>),
-    /// Of the voters that there would be, too few answer.
-    Unreachable {
-        /// How many do.
-        reachable: usize,
-        /// How many must.
-        needed: usize,
-    },
-    /// There would be more members than there may be.
-    TooMany,
-    /// What is to be kept about a member is too long.
-    TooLarge,
-}
 
 impl Consensus {
     /// Changes the members, as leader. The place that is returned is that of the first entry; the

@@ -12,13 +12,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::raft::bounded::bounded;
+use crate::raft::bounded::{Weigh, bounded};
 use crate::raft::{Entry, ReadMode};
 use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// The most that one [`Append`] may take of its receiver's memory besides payloads: an entry counts
 /// for 1, and four members of a configuration for 1 more.
 pub const APPEND_WEIGHT_MAX: usize = 16_384;
+
+// What the bounds were chosen for.
+const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 128);
 
 /// A message with its sender, receiver and the sender's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,6 +40,15 @@ impl Envelope {
     /// Whether the message may be large and may wait: it must not hold up heartbeats and votes.
     pub fn is_bulk(&self) -> bool {
         matches!(&self.message, Message::Append(append) if !append.entries.is_empty())
+    }
+}
+
+impl Weigh for Envelope {
+    fn weight(&self) -> usize {
+        1 + match &self.message {
+            Message::Append(append) => append.entries.iter().map(Weigh::weight).sum(),
+            _ => 0,
+        }
     }
 }
 

@@ -1,17 +1,11 @@
-//! What consensus wants done: effects as values, so that a test can compare all of them.
+//! Inputs and effects of consensus: values, so that a test can compare all of them.
 
-use std::hash::{Hash, Hasher};
-use std::mem;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::raft::{Configuration, Envelope, ReadPermit};
-use crate::types::{LogId, LogIndex, NodeId, Term};
-
-/// How much of a command is told apart by its hash.
-const COMMAND_BYTES_HASHED: usize = 64;
+use crate::raft::{Configuration, Entry, Envelope, ReadPermit};
+use crate::types::{LogId, LogIndex, NodeId, Role, Term};
 
 /// Names one [`Output::Persist`]; tickets rise by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,58 +14,6 @@ pub struct Ticket(pub u64);
 /// Names a read inside consensus; chosen by the caller, unique while the read waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u64);
-
-/// What must confirm that a linearizable read sees everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ReadMode {
-    /// The leader's lease, or, while that is void, a quorum round.
-    #[default]
-    Any,
-    /// A quorum round: independent of clocks.
-    Quorum,
-    /// The leader's lease, or the read is refused.
-    Lease,
-}
-
-impl ReadMode {
-    /// Every mode.
-    pub(super) const ALL: [Self; 3] = [Self::Any, Self::Quorum, Self::Lease];
-}
-
-/// One log entry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its place and term.
-    pub id: LogId,
-    /// What it says.
-    pub payload: Payload,
-}
-
-/// What an entry says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Payload {
-    /// Nothing: a new leader's first entry, which lets it commit what came before (Raft, section 5.4.2).
-    Noop,
-    /// A command of the state machine; opaque here.
-    Command(Bytes),
-    /// A membership, in force from the moment it is appended.
-    Configuration(Box<Configuration>),
-}
-
-impl Hash for Payload {
-    /// Of a command, only its length and its beginning: a hash need not read a megabyte.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        mem::discriminant(self).hash(state);
-        match self {
-            Self::Noop => {}
-            Self::Command(bytes) => {
-                bytes.len().hash(state);
-                bytes[..bytes.len().min(COMMAND_BYTES_HASHED)].hash(state);
-            }
-            Self::Configuration(configuration) => configuration.hash(state),
-        }
-    }
-}
 
 /// What must survive a crash besides the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -104,6 +46,31 @@ pub struct Unsaved {
     /// Entries to append, contiguous. The first may lie at or below the last appended index: then
     /// everything from there on is cut first.
     pub entries: Vec<Entry>,
+}
+
+/// What a node finds on its disks when it starts.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// The vote file's content.
+    pub hard_state: HardState,
+    /// Where the log begins: the last entry it no longer holds; index 0 for a whole log.
+    pub base: LogId,
+    /// The configuration in force at `base`: at index 0, the bootstrap configuration.
+    pub base_configuration: Configuration,
+    /// Everything after `base`, contiguous.
+    pub entries: Vec<Entry>,
+    /// How far the state machine has applied; entries after it are handed out again. Before `base`
+    /// if the state machine was lost: then this replica serves and leads nothing until it has been
+    /// sent a state (decision 8), while its votes, which rest on its log, count.
+    pub applied: LogIndex,
+    /// The log is damaged: neither vote nor campaign (A23).
+    pub quarantined: bool,
+    /// The data directory was empty, and this node has not shown since that it takes part in the
+    /// bootstrap of its cluster: it may be a member that lost everything. See
+    /// [`Consensus::is_unproven`](super::Consensus::is_unproven).
+    pub unproven: bool,
+    /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
+    pub lease_tripped: bool,
 }
 
 /// One effect. `Persist`s are carried out in the order given, `Commit`s and `Install`s in the order
@@ -157,4 +124,21 @@ pub enum Input {
     SnapshotSent(NodeId),
     /// Time has passed.
     Tick,
+}
+
+/// How consensus stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// This node's role.
+    pub role: Role,
+    /// Its term.
+    pub term: Term,
+    /// Whom it believes to lead.
+    pub leader: Option<NodeId>,
+    /// Last entry in its log.
+    pub last: LogId,
+    /// Highest committed index.
+    pub commit: LogIndex,
+    /// As leader: committed **and** applied everything it was elected with (A8).
+    pub ready: bool,
 }

@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::raft::digest::Digest;
-use crate::raft::{Published, RoundId, Timing};
+use crate::raft::{RoundId, Timing};
+use crate::sync::Slot;
 use crate::time::Instant;
 use crate::types::LogIndex;
 
@@ -152,13 +153,13 @@ impl StalenessTracker {
     }
 
     /// The state has applied up to `applied`.
-    pub(super) fn settle(&mut self, applied: LogIndex, published: &Published) {
+    pub(super) fn settle(&mut self, applied: LogIndex, published: &Slot<Staleness>) {
         if let Some(next) = self
             .next
             .take_if(|next| next.index <= applied || planted!(AgeUnapplied))
         {
             self.proved = Some(next);
-            published.staleness.store(Some(Arc::new(next)));
+            published.store(Some(Arc::new(next)));
         }
     }
 
@@ -190,10 +191,10 @@ impl StalenessTracker {
     }
 
     /// The clock ran backwards: no age can be told from what it said before (A4).
-    pub(super) fn forget(&mut self, published: &Published) {
+    pub(super) fn forget(&mut self, published: &Slot<Staleness>) {
         planted!(AgeOverStepBack => return);
         *self = Self::default();
-        published.staleness.store(None);
+        published.store(None);
     }
 }
 
@@ -209,14 +210,14 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn known(published: &Published) -> Option<(Instant, u64)> {
-        let staleness = published.staleness();
+    fn known(published: &Slot<Staleness>) -> Option<(Instant, u64)> {
+        let staleness = published.load_full();
         staleness.map(|staleness| (staleness.as_of, staleness.index.0))
     }
 
     #[test]
     fn a_state_is_as_old_as_the_name_and_not_as_the_answer() {
-        let (mut ages, published) = (StalenessTracker::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Slot::default());
         let timing = Timing::default();
         ages.draw(RoundId(1), at(1000));
         ages.draw(RoundId(2), at(1100));
@@ -239,10 +240,10 @@ mod tests {
     #[test]
     fn an_age_is_that_of_the_faster_clock_stretched_by_the_drift() {
         let timing = Timing::default();
-        let (mut ages, published) = (StalenessTracker::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Slot::default());
         ages.note(at(1000), LogIndex(1), &timing);
         ages.settle(LogIndex(1), &published);
-        let staleness = published.staleness().expect("noted");
+        let staleness = published.load_full().expect("noted");
         let now = Instant {
             boot: at(1979).boot,
             raw: at(1500).raw,
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_state_machine_that_always_lags_does_not_keep_its_age_from_being_known() {
-        let (mut ages, published) = (StalenessTracker::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Slot::default());
         for beat in 1..100 {
             let fresh = LogIndex(10 * beat);
             ages.note(at(50 * beat), fresh, &Timing::default());
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_absurd_index_does_not_keep_better_ones_out() {
-        let (mut ages, published) = (StalenessTracker::default(), Published::default());
+        let (mut ages, published) = (StalenessTracker::default(), Slot::default());
         let timing = Timing::default();
         ages.note(at(1000), LogIndex(u64::MAX), &timing);
         ages.note(at(1100), LogIndex(3), &timing);

@@ -22,15 +22,12 @@ use crate::raft::reads::Reader;
 use crate::raft::role::{Follower, RoleState};
 use crate::raft::staleness::StalenessTracker;
 use crate::raft::{
-    Ballot, Configuration, Envelope, HardState, Input, Invalidation, Message, Output, Payload,
-    ProposalError, Published, ReadId, ReadMode, ReadRefusal, Restored, RoundId, Status, Ticket,
-    Timing, Unsaved,
+    Ballot, COMMAND_BYTES_MAX, Configuration, Envelope, HardState, Input, Invalidation, Message,
+    Output, Payload, ProposalError, Published, ReadId, ReadMode, ReadRefusal, Restored, RoundId,
+    Status, Ticket, Timing, Unsaved,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
-
-/// The largest command that fits a message to a peer.
-pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
 
 /// Proposals that may be uncommitted at once, and their weight.
 const UNCOMMITTED_ENTRIES_MAX: u64 = 16_384;
@@ -659,7 +656,8 @@ impl Consensus {
             self.recompute_lease();
             self.answer_reads();
         }
-        self.staleness.settle(self.applied, &self.published);
+        self.staleness
+            .settle(self.applied, &self.published.staleness);
         self.publish();
         self.unflushed = true;
         if cfg!(debug_assertions) {
@@ -737,7 +735,7 @@ impl Consensus {
             }
             self.heard_leader_at = self.heard_leader_at.min(now);
             self.read_index.clock_went_back(now);
-            self.staleness.forget(&published);
+            self.staleness.forget(&published.staleness);
             match &mut self.role {
                 RoleState::Leader(leader) => {
                     leader.clock_went_back(now, self.timing.election_timeout_max);
