@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::types::NodeId;
 
 /// One of each, on the key `k` and the lease 7; none of them is meant to succeed.
 pub(crate) fn every_request() -> Vec<Request> {

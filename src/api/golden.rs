@@ -1,9 +1,10 @@
 //! The bytes of every request, reply and error, for ever: variants are only appended.
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::*;
-use crate::types::Incarnation;
+use crate::types::{Incarnation, NodeId, SessionId};
 
 fn hex<T: Serialize>(value: &T) -> String {
     let bytes = postcard::to_stdvec(value).unwrap();

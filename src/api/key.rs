@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::LeaseTarget;
+use super::{LeaseGrantResponse, LeaseTarget};
 
 /// Which keys, beginning with the request's `key`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,6 +250,15 @@ pub struct RangeResponse {
 pub struct PutResponse {
     /// The previous value, if it existed and was requested.
     pub prev_kv: Option<KeyValue>,
+}
+
+/// A lease was granted and a key attached to it, in one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutWithNewLeaseResponse {
+    /// The lease.
+    pub grant: LeaseGrantResponse,
+    /// The put.
+    pub put: PutResponse,
 }
 
 /// A delete took effect.

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, ErrorKind, PutRequest, PutResponse};
+use super::{Error, ErrorKind};
 
 /// The longest name or owner of a lease, in bytes.
 pub const LEASE_NAME_BYTES_MAX: usize = 255;
@@ -164,15 +164,6 @@ pub struct LeaseListResponse {
     pub next: Option<i64>,
 }
 
-/// A lease was granted and a key attached to it, in one step.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutWithNewLeaseResponse {
-    /// The lease.
-    pub grant: LeaseGrantResponse,
-    /// The put.
-    pub put: PutResponse,
-}
-
 pub(super) fn validate_grant(grant: &LeaseGrantRequest) -> Result<(), Error> {
     validate_id(grant.id, true)?;
     validate_ttl(grant.ttl_ms)?;
@@ -217,14 +208,14 @@ pub(super) fn validate_keep_alive(leases: &[LeaseRef]) -> Result<(), Error> {
 }
 
 /// What of a put concerns its lease.
-pub(super) fn validate_target(put: &PutRequest) -> Result<(), Error> {
-    if put.ignore_lease && put.lease != LeaseTarget::None {
+pub(super) fn validate_target(target: &LeaseTarget, keeps_current: bool) -> Result<(), Error> {
+    if keeps_current && *target != LeaseTarget::None {
         return Err(invalid(
             "the put names a lease and also asks to keep the current one: leave one of the two out"
                 .to_owned(),
         ));
     }
-    match &put.lease {
+    match target {
         LeaseTarget::None => Ok(()),
         LeaseTarget::Lease(lease) => validate_id(lease.id, false),
         LeaseTarget::Name(name) if name.is_empty() || name.len() > LEASE_NAME_BYTES_MAX => {

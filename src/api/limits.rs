@@ -1,9 +1,6 @@
-//! The limits of requests that can be checked without a store.
+//! The limits of requests, and the checks of keys, ranges and puts against them.
 
-use super::{
-    DeleteRangeRequest, Error, ErrorKind, KeyRange, LeaseTarget, PutRequest, RangeRequest, Request,
-    TXN_DEPTH_MAX, auth, lease, member,
-};
+use super::{DeleteRangeRequest, Error, ErrorKind, KeyRange, PutRequest, RangeRequest, lease};
 
 /// The limits of requests, checked by the SDK before sending and by the server before accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,73 +36,9 @@ impl Default for Limits {
     }
 }
 
-/// Checks the parts of a request that need no store: sizes and shapes.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`] or [`ErrorKind::RequestTooLarge`], outcome *not applied*, with a
-/// sentence that says what is allowed.
-pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
-    match request {
-        Request::Range(range) => validate_read(range, limits),
-        Request::DeleteRange(delete) => validate_delete(delete, limits),
-        Request::RangePage(range) => validate_page(range, limits),
-        Request::Put(put) => validate_put(put, limits),
-        Request::Txn(txn) => {
-            txn.validate(limits, TXN_DEPTH_MAX, limits.txn_ops_max, &mut 0)?;
-            txn.check_keys()
-        }
-        Request::Compact(compaction) => {
-            if compaction.revision < 1 {
-                return Err(Error::not_applied(
-                    ErrorKind::InvalidArgument,
-                    format!(
-                        "cannot compact to revision {}: revisions are positive",
-                        compaction.revision
-                    ),
-                ));
-            }
-            Ok(())
-        }
-        Request::LeaseGrant(grant) => lease::validate_grant(grant),
-        Request::LeaseRevoke(lease) => lease::validate_id(lease.id, false),
-        Request::LeaseKeepAlive(leases) => lease::validate_keep_alive(leases),
-        Request::LeaseTimeToLive { id, .. } => lease::validate_id(*id, false),
-        Request::LeaseList(list) => lease::validate_id(list.after, true),
-        Request::LeaseUpdateTtl { lease, ttl_ms } => {
-            lease::validate_id(lease.id, false)?;
-            lease::validate_ttl(*ttl_ms)
-        }
-        Request::PutWithNewLease(grant, put) => {
-            lease::validate_grant(grant)?;
-            if put.lease != LeaseTarget::None || put.ignore_lease {
-                return Err(Error::not_applied(
-                    ErrorKind::InvalidArgument,
-                    "the put names a lease but is to be attached to the lease being granted: leave \
-                     it out",
-                ));
-            }
-            validate_put(put, limits)
-        }
-        Request::OpenSession
-        | Request::Status
-        | Request::MoveLeader { .. }
-        | Request::LeaderLeaseReport
-        | Request::WatchCancel { .. }
-        | Request::WatchProgress { .. }
-        | Request::Snapshot(_)
-        | Request::MemberList
-        | Request::MemberRemove { .. }
-        | Request::MemberPromote { .. } => Ok(()),
-        Request::MemberAdd(add) => member::validate_add(add),
-        Request::MemberUpdate(update) => member::validate_update(update),
-        Request::Watch { watch, .. } => watch.validate(limits),
-        Request::Auth(auth) => auth::validate(auth, limits),
-    }
-}
-
 pub(super) fn validate_put(put: &PutRequest, limits: &Limits) -> Result<(), Error> {
     validate_key(&put.key, limits)?;
-    lease::validate_target(put)?;
+    lease::validate_target(&put.lease, put.ignore_lease)?;
     if put.ignore_value && !put.value.is_empty() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
@@ -149,18 +82,6 @@ pub(super) fn validate_read(range: &RangeRequest, limits: &Limits) -> Result<(),
             format!("{what} is {revision}: revisions are positive, and 0 means no bound"),
         )),
     }
-}
-
-fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
-    validate_read(range, limits)?;
-    if range.count_only || range.sort().is_some() {
-        return Err(Error::not_applied(
-            ErrorKind::InvalidArgument,
-            "a range read page by page is in key order and cannot be counted: request it in one \
-             reply to sort or count it",
-        ));
-    }
-    Ok(())
 }
 
 fn validate_key(key: &[u8], limits: &Limits) -> Result<(), Error> {

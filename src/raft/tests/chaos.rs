@@ -16,6 +16,7 @@ use crate::raft::tests::script::Show;
 use crate::raft::tests::world::{Faults, MS, World};
 use crate::raft::*;
 use crate::time::Instant;
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 fn voters(ids: impl IntoIterator<Item = u64>) -> Configuration {
     Configuration {

@@ -30,6 +30,7 @@ use bytes::Bytes;
 
 use crate::raft::tests::world::{Disk, Hold, MS, World};
 use crate::raft::*;
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 /// Which messages are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
