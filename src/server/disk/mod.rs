@@ -14,3 +14,4 @@ pub(crate) mod quota;
 pub mod state_dirs;
 pub(crate) mod state_thread;
 pub mod store;
+pub mod tls;

@@ -14,7 +14,8 @@ use std::time::Duration;
 use rustls_pki_types::UnixTime;
 use tokio::sync::{Notify, watch};
 
-use super::start::{StartError, load_tls};
+use super::start::StartError;
+use crate::server::disk::tls::load_tls;
 use crate::server::config::TlsFiles;
 use crate::server::metrics::{CertificateMetrics, Metrics, ReloadResult};
 use crate::transport::{Endpoint, TlsStamps};
@@ -149,6 +150,7 @@ fn renew(
         return;
     }
     let renewed = load_tls(port_certificate.section, &port_certificate.files, name)
+        .map_err(StartError::from)
         .and_then(|tls| {
             if tls.cluster_id() != cluster {
                 return Err(StartError::CertificateOfAnotherCluster {

@@ -9,34 +9,17 @@ use crate::server::admin::AdminError;
 use crate::server::disk::data_dir::DataDirError;
 use crate::server::disk::log_thread::RestoreError;
 use crate::server::disk::store::StoreError;
+use crate::server::disk::tls::CertificateError;
 use crate::server::peers::PeersError;
-use crate::transport::{BindError, TlsError};
+use crate::transport::BindError;
 use crate::types::ClusterId;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A certificate cannot be used.
-    #[error("[tls.{section}] {error}")]
-    Tls {
-        /// `client` or `peer`.
-        section: &'static str,
-        /// What is wrong with it.
-        error: TlsError,
-    },
-    /// The certificate is not this node's.
-    #[error(
-        "[tls.{section}] the certificate belongs to {found}, but node.name is \"{name}\": use the \
-         certificate issued to \"{name}\", or correct the name"
-    )]
-    CertificateName {
-        /// `client` or `peer`.
-        section: &'static str,
-        /// Whose it is.
-        found: String,
-        /// Who this node is.
-        name: String,
-    },
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// The new certificate is of another cluster than the one before.
     #[error(
         "[tls.{section}] the certificate belongs to cluster {found}, but this node to {cluster}: \

@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use super::error::StartError;
-use crate::server::config::{ClusterState, Config, TlsFiles};
+use crate::server::config::{ClusterState, Config};
 use crate::server::disk::data_dir;
 use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::tls::load_tls;
 use crate::server::peers::joining;
 use crate::time::{Clock, Instant};
 use crate::transport::Tls;
@@ -80,25 +81,6 @@ fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
         });
     }
     Ok((client, peer))
-}
-
-/// What is in the files of one port, if it is this node's.
-pub(crate) fn load_tls(
-    section: &'static str,
-    files: &TlsFiles,
-    name: &str,
-) -> Result<Tls, StartError> {
-    let tls = Tls::load(&files.paths()).map_err(|error| StartError::Tls { section, error })?;
-    let tls = tls.with_allowed(files.allowed_sans.clone());
-    let identity = tls.identity();
-    if !identity.is_node() || identity.name() != name {
-        return Err(StartError::CertificateName {
-            section,
-            found: identity.to_string(),
-            name: name.to_owned(),
-        });
-    }
-    Ok(tls)
 }
 
 /// Which life of its data this node is in: what its data directory says; what the cluster says, where

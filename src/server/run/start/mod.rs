@@ -21,6 +21,5 @@ mod threads;
 mod tests;
 
 pub use self::error::StartError;
-pub(crate) use self::identity::load_tls;
 pub use self::running::{CertificateReload, Pulse};
 pub use self::server::{Server, ServerOptions};
