@@ -39,6 +39,7 @@ use std::{io, thread};
 use tokio::sync::watch;
 
 use crate::raft::Envelope;
+use crate::server::threads::spawn;
 use crate::transport::{BindError, CloseCode, Connection, Endpoint, Port, TransportStats};
 use crate::types::{Incarnation, NodeId};
 
@@ -129,13 +130,11 @@ impl Peers {
         let handle = runtime.handle().clone();
         let thread = {
             let hub = Arc::clone(&hub);
-            thread::Builder::new()
-                .name("leasehold-peers".into())
-                .spawn(move || {
-                    // Nobody waits for this if the starter is gone.
-                    let _ = ready.send(());
-                    runtime.block_on(serve(endpoint, hub, stopped));
-                })?
+            spawn("leasehold-peers", (), move || {
+                // The receiver is gone if the start has failed meanwhile.
+                let _ = ready.send(());
+                runtime.block_on(serve(endpoint, hub, stopped));
+            })?
         };
         // Fails only if the thread is gone already, and then every send is dropped and counted.
         let _ = started.recv();

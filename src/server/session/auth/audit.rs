@@ -24,6 +24,7 @@ use super::Principal;
 use super::token::millis_since_1970;
 use crate::api::{Error, ErrorKind, Needs, Request, RequestKind, Response, TxnOp, TxnRequest};
 use crate::server::metrics::stopwatch;
+use crate::server::threads::spawn;
 use crate::sync::Mutex;
 
 /// Lines a second of each kind.
@@ -121,9 +122,8 @@ impl Audit {
             .mode(0o600)
             .open(path)?;
         let (lines, waiting) = sync_channel(WAITING_MAX);
-        std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || write_all(file, &waiting))?;
+        // Detached: it ends with the last line once the sender is gone, and locks nothing.
+        spawn("audit", (), move || write_all(file, &waiting))?;
         Ok(Self {
             lines,
             pace: Mutex::default(),
