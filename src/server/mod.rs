@@ -4,6 +4,7 @@ pub mod admin;
 pub mod config;
 pub mod disk;
 mod driver;
+mod mail;
 pub mod metrics;
 pub mod peers;
 pub mod run;

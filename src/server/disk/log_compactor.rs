@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::node::Input;
 use crate::server::config::SnapshotConfig;
 use crate::server::disk::store::{Keeper, StoreError};
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::queue::BatchQueue;
 use crate::sync::{Mutex, MutexGuard};

@@ -4,9 +4,11 @@
 //! before anything else is opened.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 
 use crate::server::disk::durable;
+use crate::server::threads::fatal::Record;
 
 /// A file that remembers one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub(crate) enum Marker {
     /// In the data directory: so many times in a row did a process begin to open the state and not come
     /// back. See [`super::attempt`].
     StateOpening,
-    /// In the data directory: the name of the folder that holds the state in use. See [`super::places`].
+    /// In the data directory: the name of the folder that holds the state in use. See [`super::state_dirs`].
     StateInUse,
     /// In the folder of a state that came from a peer: it is complete, and ends with this entry.
     StateReceived,
@@ -79,6 +81,12 @@ impl Marker {
     /// Has it say `text`, durably.
     pub(crate) fn write(self, folder: &Path, text: &str) -> io::Result<()> {
         durable::replace(&self.path(folder), text.as_bytes())
+    }
+
+    /// Writes it in `folder` with a reason, when the reason is known.
+    pub(crate) fn record_in(self, folder: &Path) -> Record {
+        let folder = folder.to_owned();
+        Arc::new(move |why| self.write(&folder, &format!("{why}\n")))
     }
 
     /// Removes it, if it is there, so that no crash brings it back.

@@ -1,5 +1,6 @@
 //! What the server keeps on disk: the data directory, the log and the state.
 
+pub(crate) mod apply_listener;
 pub(crate) mod attempt;
 pub(crate) mod bootstrap;
 pub mod data_dir;

@@ -17,7 +17,7 @@ use crate::kv::SpaceAlarm;
 use crate::node::{Input, SpaceReport};
 use crate::server::config::QuotaConfig;
 use crate::server::disk::store::{StateReader, StoreError};
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::Metrics;
 
 /// How often it is measured. What is written in between may go beyond the quota.

@@ -7,6 +7,7 @@
 //! It also puts a state that a peer has sent in the place of its own, between two batches: readers are
 //! on the one or the other, never on both.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,17 +18,18 @@ use crate::kv;
 use crate::kv::{Command, KNOWN_VERSIONS, Operation};
 use crate::node::{Input, Installed};
 use crate::raft::{Entry, Payload};
+use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::gc_thread::GcWork;
 use crate::server::disk::log_compactor::LogUse;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{
     AppliedEntry, KeyCounter, RetiredStore, StateStore, StoreError, StoreOptions,
 };
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, OperationKind, stopwatch};
-use crate::server::peers::transfer::Incoming;
 use crate::server::threads::queue::BatchQueue;
-use crate::server::watch::Watches;
+use crate::server::threads::spawn;
 use crate::types::{LogId, LogIndex};
 
 /// Most entries in one batch of the store: so many writes may wait for each other's answers, and a
@@ -64,6 +66,12 @@ pub(crate) enum Work {
     Stop,
 }
 
+/// The states that peers have sent.
+pub(crate) trait ReceivedStates: Send + Sync {
+    /// The directory of the complete state that ends with `id`. It belongs to the caller from then on.
+    fn take_whole(&self, id: LogId) -> Option<PathBuf>;
+}
+
 /// What the state thread starts from.
 pub(crate) struct StateThread {
     pub(crate) store: StateStore,
@@ -72,15 +80,14 @@ pub(crate) struct StateThread {
     pub(crate) gc: Arc<BatchQueue<GcWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Who watches what is applied.
-    pub(crate) watches: Arc<Watches>,
+    pub(crate) listener: Arc<dyn ApplyListener>,
     /// Set once the store may be read: at once after a clean stop, else when its content has been
     /// compared with its hash.
     pub(crate) readable: Arc<AtomicBool>,
     /// The state ends before the log begins: there is none until one comes from a peer.
     pub(crate) lacks_state: bool,
-    /// Where states of peers come in.
-    pub(crate) incoming: Arc<Incoming>,
+    pub(crate) received: Arc<dyn ReceivedStates>,
+    pub(crate) state_dirs: StateDirs,
     /// How a state is opened.
     pub(crate) options: StoreOptions,
     /// Told what is applied, for when the log is to be cut.
@@ -185,7 +192,7 @@ impl StateThread {
         let rules_before = gate.policy().status();
         let (replies, changes) = self
             .store
-            .apply_ahead(&commands, self.watches.are_heard())?;
+            .apply_ahead(&commands, self.listener.wants_changes())?;
         // A retry is answered once more, and was carried out before.
         let is_txn = |AppliedEntry { reply, .. }: &&AppliedEntry| {
             !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
@@ -199,9 +206,9 @@ impl StateThread {
         // Whoever waits is answered before the database is given what was applied.
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
-        self.watches.applied(reader.revision(), changes);
+        self.listener.applied(reader.revision(), changes);
         if gate.policy().status() != rules_before {
-            self.watches.judge();
+            self.listener.rules_changed();
         }
         self.store.settle()?;
         if let Some((last, _)) = commands.last() {
@@ -220,7 +227,7 @@ impl StateThread {
     /// that this is written down, it is the one that is used after a crash, too.
     fn install(&mut self, id: LogId) -> Result<(), StoreError> {
         let began = stopwatch();
-        let path = self.incoming.take_whole(id);
+        let path = self.received.take_whole(id);
         let path = path.expect("consensus installs what it was told of, once");
         let newer = StateStore::open(&path, &self.options)?;
         let snapshot = newer.reader().snapshot()?;
@@ -239,17 +246,17 @@ impl StateThread {
             cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };
         drop(snapshot);
-        let adopted = self.incoming.state_dirs.adopt(&path);
+        let adopted = self.state_dirs.adopt(&path);
         adopted.map_err(StoreError::io("recording which state is in use"))?;
-        retire(self.store.replace(newer), self.incoming.data_dir.clone());
+        retire(self.store.replace(newer), self.data_dir.clone());
         self.open()?;
         self.log_use.installed(id.index);
         let revision = installed.revision;
         let installed = Input::Installed(Box::new(installed));
         self.mailbox.send(Mail::Input(installed));
         // What changed in between is not known here: whoever watches gets it from the state.
-        self.watches.applied(revision, None);
-        self.watches.judge();
+        self.listener.applied(revision, None);
+        self.listener.rules_changed();
         self.metrics.raft.without_state.set(0.0);
         let took = began.elapsed();
         let seconds = &self.metrics.snapshots.install_seconds;
@@ -260,20 +267,17 @@ impl StateThread {
 }
 
 impl CountThread {
-    fn start(uncounted: KeyCounter, data_dir: Arc<DataDir>) -> Self {
+    fn start(counter: KeyCounter, data_dir: Arc<DataDir>) -> Self {
         let is_over = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&is_over);
-        let thread = std::thread::Builder::new()
-            .name("counting-keys".to_owned())
-            .spawn(move || {
-                // Whoever starts next may use its path.
-                let _data_dir = data_dir;
-                let counted = uncounted.count(|| told.load(Ordering::Relaxed));
-                if let Err(error) = counted {
-                    // Whoever uses the state finds it broken, too, and ends the process.
-                    tracing::warn!(%error, "cannot count the keys");
-                }
-            });
+        let stop = Arc::clone(&is_over);
+        // The next process may use the path, so the directory stays locked until this has ended.
+        let thread = spawn("counting-keys", data_dir, move || {
+            let counted = counter.count(|| stop.load(Ordering::Relaxed));
+            if let Err(error) = counted {
+                // The state thread meets the same error, and ends the process.
+                tracing::warn!(%error, "cannot count the keys");
+            }
+        });
         if let Err(error) = &thread {
             tracing::warn!(%error, "leasehold_mvcc_keys stays unknown until the next start");
         }
@@ -307,24 +311,21 @@ fn known_version(found: u16) -> Result<u16, StoreError> {
 
 /// Removes a database once nobody reads from it any more.
 fn retire(retired: RetiredStore, data_dir: Arc<DataDir>) {
-    let waiting = std::thread::Builder::new()
-        .name("retired-state".to_owned())
-        .spawn(move || {
-            // Whoever starts next may use its path.
-            let _data_dir = data_dir;
-            let mut retired = retired;
-            loop {
-                match retired.remove() {
-                    Ok(None) => return,
-                    Ok(Some(still_read)) => retired = still_read,
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot remove a replaced state");
-                        return;
-                    }
+    // The next process may use the path, so the directory stays locked until this has ended.
+    let waiting = spawn("retired-state", data_dir, move || {
+        let mut retired = retired;
+        loop {
+            match retired.remove() {
+                Ok(None) => return,
+                Ok(Some(still_read)) => retired = still_read,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot remove a replaced state");
+                    return;
                 }
-                std::thread::sleep(RETIRED_LOOK);
             }
-        });
+            std::thread::sleep(RETIRED_LOOK);
+        }
+    });
     if let Err(error) = waiting {
         tracing::warn!(%error, "a replaced state stays on disk until the next start");
     }

@@ -9,7 +9,7 @@ use crate::raft::{Entry, Envelope, Message, Ticket, Unsaved};
 use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
 use crate::server::disk::state_thread::Work;
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{MessageKind, Metrics};
 use crate::server::peers::members::OwnStanding;
 use crate::server::peers::transfer::{Incoming, Outgoing};

@@ -8,14 +8,13 @@ pub(crate) mod elections;
 mod heartbeats;
 mod lag;
 pub(crate) mod lease_log;
-mod mailbox;
 pub(crate) mod observer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::mailbox::{Mail, Mailbox};
+use super::mail::{Mail, Mailbox};
 use super::metrics::stopwatch;
 use crate::api::Call;
 use crate::node::turn::Idle;
@@ -25,7 +24,7 @@ use crate::server::driver::effects::{Effects, Mark};
 use crate::server::driver::heartbeats::Heartbeats;
 use crate::server::driver::lag::FollowerLag;
 use crate::server::driver::observer::{Event, Observer};
-use crate::server::session::outbox::{Delivery, Outbox, Stages};
+use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::time::{Clock, Instant};
 use crate::types::{LogIndex, RequestId, Role};
 

@@ -15,8 +15,8 @@ use rustls_pki_types::UnixTime;
 use tokio::sync::{Notify, watch};
 
 use super::start::StartError;
-use crate::server::disk::tls::load_tls;
 use crate::server::config::TlsFiles;
+use crate::server::disk::tls::load_tls;
 use crate::server::metrics::{CertificateMetrics, Metrics, ReloadResult};
 use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::api::{Consistency, Request};
 use crate::node::Input;
-use crate::server::driver::Mail;
+use crate::server::mail::Mail;
 use crate::server::session::{Sessions, stopping};
 use crate::types::{NodeId, Role};
 

@@ -9,11 +9,11 @@ use super::stream::timeout;
 use crate::api::{Call, Error, ErrorKind, Request};
 use crate::kv::access::Author;
 use crate::server::disk::store::StoreError;
-use crate::server::driver::Mail;
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::metrics::{ExpiredIn, stopwatch};
 use crate::server::session::auth;
 use crate::server::session::auth::Principal;
-use crate::server::session::outbox::{Delivery, Outbox};
 
 /// A request that is on its way to the driver.
 pub(super) struct BlockingTask {

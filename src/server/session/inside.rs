@@ -15,11 +15,11 @@ use crate::api::{
 };
 use crate::kv::access::Author;
 use crate::raft::Configuration;
-use crate::server::driver::Mail;
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::metrics::stopwatch;
 use crate::server::session::lease_query;
 use crate::server::session::lease_query::LeaseQuestion;
-use crate::server::session::outbox::{Delivery, Outbox};
 
 /// What comes on top of a request's own deadline before it is given up: the driver may be gone.
 const GRACE: Duration = Duration::from_millis(500);

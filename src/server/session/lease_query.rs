@@ -13,10 +13,10 @@ use crate::kv;
 use crate::node::{Captured, Demand, QueriedLeases, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
+use crate::server::mail::outbox::{Delivery, Stages};
 use crate::server::metrics::stopwatch;
 use crate::server::session::auth::Principal;
 use crate::server::session::budget::ScanPermit;
-use crate::server::session::outbox::{Delivery, Stages};
 use crate::server::session::point_read::behind;
 
 /// What a question about leases wants to know.
@@ -101,7 +101,7 @@ impl Session {
                     "the read of the store was aborted",
                 )),
             };
-            outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
+            outbox.deliver_after(stages, frame, Delivery::Scanned(result, Box::new(place)));
         });
     }
 }

@@ -4,7 +4,7 @@
 //! one key that the lease covers live and end in [`leased`]: no other thread, no peer and no disk
 //! write takes part. Reads of many keys run beside, in [`scans`]; everything else, and whatever the
 //! lease does not cover, goes to the driver and comes back through the stream's
-//! [`Outbox`](crate::server::session::outbox::Outbox).
+//! [`Outbox`](crate::server::mail::outbox::Outbox).
 //!
 //! What a client can make a node hold is bounded: requests by connection and, by how much they matter,
 //! by node ([`admission`](crate::server::session::admission)), bytes by both ([`budget`](crate::server::session::budget)), replies by what is written before more is taken in.
@@ -20,7 +20,6 @@ pub(crate) mod exports;
 mod inside;
 mod lease_query;
 pub(crate) mod origins;
-pub(crate) mod outbox;
 mod phases;
 mod point_read;
 mod scan;
@@ -42,7 +41,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::disk::store::{StateReader, StoreError};
-use super::driver::Mailbox;
+use super::mail::Mailbox;
 use super::metrics::{AuthFailure, Metrics, Sampler};
 use crate::api::{Error, ErrorKind, Limits, ResponseHeader};
 use crate::node::{Answer, Reader};

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::raft::Configuration;
 use crate::server::disk::store::Origin;
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::types::{ClusterId, LogIndex, NodeId};
 
 /// How long the driver is waited for, and how often it is looked for an answer.

@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::server::mail::outbox::Stages;
 use crate::server::metrics::{Phase, PhaseMetrics};
-use crate::server::session::outbox::Stages;
 use crate::server::session::traces::Stretch;
 
 /// No way has more: a read waits for its turn, for a quorum, for its turn to scan, and for the store.

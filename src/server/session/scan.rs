@@ -21,11 +21,11 @@ use crate::api::{
 use crate::node::{Captured, Demand, ReadBuffer, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Snapshot, StoreError};
-use crate::server::driver::Mail;
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::server::metrics::{ExpiredIn, OperationKind, stopwatch};
 use crate::server::session::auth::Principal;
 use crate::server::session::budget::ScanPermit;
-use crate::server::session::outbox::{Delivery, Outbox, Stages};
 use crate::server::session::point_read::behind;
 
 /// What a read asks for.
@@ -161,7 +161,7 @@ impl Scan {
                     "the scan was aborted",
                 )),
             };
-            outbox.deliver_after(stages, frame, Delivery::Scanned(result, place));
+            outbox.deliver_after(stages, frame, Delivery::Scanned(result, Box::new(place)));
         });
     }
 

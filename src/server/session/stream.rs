@@ -22,14 +22,14 @@ use crate::api::{
 use crate::kv::access::Author;
 use crate::node::{ReadBuffer, path_of, wants_lease};
 use crate::raft::ReadPermit;
-use crate::server::driver::Mail;
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Completion, Delivery, HeldResources, Outbox, Stages};
 use crate::server::metrics::{Phase, Rejection, stopwatch};
 use crate::server::session::admission::BacklogPermit;
 use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
 use crate::server::session::blocking_task::BlockingTask;
-use crate::server::session::budget::{ReservedBytes, ScanPermit};
+use crate::server::session::budget::ReservedBytes;
 use crate::server::session::lease_query::LeaseQuestion;
-use crate::server::session::outbox::{Completion, Delivery, HeldResources, Outbox, Stages};
 use crate::server::session::point_read::{IndexedRead, PointRequest};
 use crate::server::session::scan::{Query, Scan, ScanAuthority};
 use crate::server::session::slow_log::{Outcome as RequestOutcome, Summary};
@@ -74,7 +74,7 @@ pub(super) struct Session {
     /// Encoded replies that are not written yet.
     pub(super) replies: BytesMut,
     /// Of the scans whose results are among them.
-    scan_permits: Vec<ScanPermit>,
+    scan_permits: Vec<HeldResources>,
     /// Where the lookups of a batch put what they find.
     pub(super) found: ReadBuffer<Option<Record>>,
 }

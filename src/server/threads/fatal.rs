@@ -4,24 +4,32 @@
 //! the data away and would report the next sync as good. The reason is logged, whoever waits for
 //! it is told, and the process ends, or (where several nodes share one) the node.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
 use crate::log::LogError;
-use crate::server::disk::marker::Marker;
-use crate::server::disk::store::StoreError;
 
 /// The exit code of a process whose disk failed it.
 const EXIT_CODE: i32 = 1;
 
-/// How a node leaves its cluster: it remembers that it was removed, and stops.
+/// Records a reason in the data directory, for the next start.
+pub(crate) type Record = Arc<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+
+/// An error of the state, as far as the end of a node depends on it.
+pub(crate) trait StateFailure: Display {
+    /// Whether it proves that the state is damaged, so that the next start has to rebuild it.
+    fn is_damage(&self) -> bool;
+}
+
+/// How a node leaves its cluster: it records that it was removed, and stops.
 #[derive(Clone)]
 pub(crate) struct Exit {
     fatal: Fatal,
-    data_dir: PathBuf,
+    record: Record,
     left: Arc<AtomicBool>,
 }
 
@@ -31,7 +39,7 @@ impl Exit {
         if self.left.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Err(error) = Marker::Removed.write(&self.data_dir, &format!("{why}\n")) {
+        if let Err(error) = (self.record)(why) {
             tracing::error!(
                 node = %self.fatal.node,
                 %error,
@@ -75,20 +83,23 @@ impl Fatal {
         Box::new(move |error| fatal.strike(&format!("the log failed: {error}")))
     }
 
-    /// For whoever reads the store.
-    pub(crate) fn for_store(&self) -> Box<dyn Fn(StoreError) + Send + Sync> {
+    /// For readers of the store.
+    pub(crate) fn for_store<E: Display>(&self) -> Box<dyn Fn(E) + Send + Sync> {
         let fatal = self.clone();
         Box::new(move |error| fatal.strike(&format!("the state failed: {error}")))
     }
 
-    /// For the state thread. If the state proved to be damaged, a mark is left beside it, so that
-    /// the next start rebuilds it instead of meeting the same damage.
-    pub(crate) fn for_state(&self, data_dir: PathBuf) -> Box<dyn Fn(StoreError) + Send> {
+    /// For the state thread. If the state proved to be damaged, `record_damage` notes it beside the
+    /// state, so that the next start rebuilds it instead of meeting the same damage.
+    pub(crate) fn for_state<E: StateFailure>(
+        &self,
+        record_damage: Record,
+    ) -> Box<dyn Fn(E) + Send> {
         let fatal = self.clone();
         Box::new(move |error| {
             let mut reason = format!("the state failed: {error}");
             if error.is_damage() {
-                match Marker::StateDamaged.write(&data_dir, &format!("{error}\n")) {
+                match record_damage(&error.to_string()) {
                     Ok(()) => reason.push_str("; it will be rebuilt at the next start"),
                     Err(failure) => {
                         reason.push_str(&format!("; and its marker cannot be written: {failure}"));
@@ -107,11 +118,11 @@ impl Fatal {
         }
     }
 
-    /// For whoever learns that this node was removed.
-    pub(crate) fn exit(&self, data_dir: &Path) -> Exit {
+    /// For those who may learn that this node was removed; `record` notes it for the next start.
+    pub(crate) fn exit(&self, record: Record) -> Exit {
         Exit {
             fatal: self.clone(),
-            data_dir: data_dir.to_owned(),
+            record,
             left: Arc::default(),
         }
     }

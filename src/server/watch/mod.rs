@@ -28,8 +28,9 @@ use tokio::sync::oneshot;
 use crate::api::{Error, WatchRequest};
 use crate::kv::Change;
 use crate::kv::access::Identity;
+use crate::server::disk::apply_listener::ApplyListener;
+use crate::server::mail::outbox::Outbox;
 use crate::server::metrics::stopwatch;
-use crate::server::session::outbox::Outbox;
 use crate::server::threads::queue::BatchQueue;
 use crate::watch::{WatcherId, WatcherView};
 
@@ -178,35 +179,6 @@ pub(crate) enum Control {
 }
 
 impl Watches {
-    /// Whether changes are worth finding out.
-    pub(crate) fn are_heard(&self) -> bool {
-        self.listening.load(Ordering::SeqCst)
-    }
-
-    /// The state thread has applied something and published it. Never waits.
-    ///
-    /// Whether somebody listens is looked up again: whoever has begun since reads a state that
-    /// may be older than `revision`, and must hear of it.
-    pub(crate) fn applied(&self, revision: i64, changes: Option<Vec<Change>>) {
-        if !self.are_heard() {
-            return;
-        }
-        let bytes = changes.iter().flatten().map(Change::bytes).sum();
-        let (count, changes) = match changes {
-            Some(changes) if self.has_room() => (changes.len(), Some(changes)),
-            _ => (0, None),
-        };
-        let bytes = if changes.is_some() { bytes } else { 0 };
-        self.backlog_changes.fetch_add(count, Ordering::Relaxed);
-        self.backlog_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.orders.send(Order::Applied {
-            revision,
-            changes,
-            bytes,
-            at: stopwatch(),
-        });
-    }
-
     fn has_room(&self) -> bool {
         self.backlog_changes.load(Ordering::Relaxed) < BACKLOG_CHANGES_MAX
             && self.backlog_bytes.load(Ordering::Relaxed) < BACKLOG_BYTES_MAX
@@ -243,11 +215,6 @@ impl Watches {
         });
     }
 
-    /// The rules of access are others than before.
-    pub(crate) fn judge(&self) {
-        self.orders.send(Order::Judge);
-    }
-
     /// A connection is over, and so are its watches.
     pub(crate) fn left(&self, watch_sender: Arc<WatchSender>) {
         watch_sender.end();
@@ -279,5 +246,37 @@ impl Watches {
     /// What a scrape shows.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
+    }
+}
+
+impl ApplyListener for Watches {
+    fn wants_changes(&self) -> bool {
+        self.listening.load(Ordering::SeqCst)
+    }
+
+    // Whether there are watches is checked again: one that was opened since the changes were
+    // collected started from a state that may be older than `revision`, and must get them.
+    fn applied(&self, revision: i64, changes: Option<Vec<Change>>) {
+        if !self.wants_changes() {
+            return;
+        }
+        let bytes = changes.iter().flatten().map(Change::bytes).sum();
+        let (count, changes) = match changes {
+            Some(changes) if self.has_room() => (changes.len(), Some(changes)),
+            _ => (0, None),
+        };
+        let bytes = if changes.is_some() { bytes } else { 0 };
+        self.backlog_changes.fetch_add(count, Ordering::Relaxed);
+        self.backlog_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.orders.send(Order::Applied {
+            revision,
+            changes,
+            bytes,
+            at: stopwatch(),
+        });
+    }
+
+    fn rules_changed(&self) {
+        self.orders.send(Order::Judge);
     }
 }

@@ -10,9 +10,10 @@ use super::*;
 use crate::api::{Error, ErrorKind, KeyRange, PutRequest, Response, ResponseBody};
 use crate::kv::{Command, Operation};
 use crate::raft::Published;
+use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::store::{StateStore, StoreOptions};
+use crate::server::mail::outbox::Delivery;
 use crate::server::metrics::Metrics;
-use crate::server::session::outbox::Delivery;
 use crate::server::watch::send_task::Load;
 use crate::server::watch::sender::WatchBatch;
 use crate::time::{Clock, Instant};
@@ -83,7 +84,7 @@ impl World {
         };
         let id = LogId::new(LogIndex(self.next_index), Term(1));
         self.next_index += 1;
-        let tells = self.watches.are_heard();
+        let tells = self.watches.wants_changes();
         let entries = [(id, Some(command.encode()))];
         let (_, changes) = self.store.apply_ahead(&entries, tells).unwrap();
         self.watches
@@ -180,10 +181,10 @@ fn request(key: &'static str, start_revision: i64) -> WatchRequest {
 fn what_is_applied_reaches_who_watches_and_costs_nothing_if_nobody_does() {
     let mut world = World::new(WatchOptions::default());
     world.put("a", "1");
-    assert!(!world.watches.are_heard());
+    assert!(!world.watches.wants_changes());
     let watch_sender = WatchSender::new();
     assert_eq!(world.watch(&watch_sender, 7, "a"), 2);
-    assert!(world.watches.are_heard());
+    assert!(world.watches.wants_changes());
     world.put("a", "2");
     world.put("b", "2");
     world.put("a", "3");
@@ -192,7 +193,7 @@ fn what_is_applied_reaches_who_watches_and_costs_nothing_if_nobody_does() {
     assert!(world.ask(&watch_sender, 7, Control::Cancel).is_ok());
     assert_eq!(world.handed(&watch_sender), ["close"]);
     world.turn();
-    assert!(!world.watches.are_heard());
+    assert!(!world.watches.wants_changes());
     // What nobody heard is fetched by whoever wants it.
     world.put("a", "4");
     let watch = Control::Watch(request("a", 3));

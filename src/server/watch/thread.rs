@@ -12,8 +12,8 @@ use crate::api::{
 use crate::kv::access::{Identity, Need, Policy};
 use crate::raft::Published;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
+use crate::server::mail::outbox::Delivery;
 use crate::server::metrics::Metrics;
-use crate::server::session::outbox::Delivery;
 use crate::server::watch::sender::{WatchBatch, WatchSender};
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, NodeId};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use loom::future::block_on;
 use loom::thread;
 
+use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::session::budget::{ByteBudget, InFlight};
-use crate::server::session::outbox::{Delivery, Outbox};
 use crate::server::threads::queue::BatchQueue;
 
 /// Two threads send to the driver, one of them twice.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use crate::kv::Fault;
+use crate::server::threads::fatal::StateFailure;
 use crate::types::{LogId, VersionRange};
 
 /// Why the state cannot be used. All of them are fatal for this node's run.
@@ -172,6 +173,12 @@ impl StoreError {
             },
             _ => Self::Io { doing, source },
         }
+    }
+}
+
+impl StateFailure for StoreError {
+    fn is_damage(&self) -> bool {
+        self.is_damage()
     }
 }
 

@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::StateStore;
+use super::current::Current;
 use super::error::StoreError;
-use super::replace::Current as State;
 
 /// Fewer new bytes than this are left to wait: they are written out in a few milliseconds whoever asks
 /// for it, and each sync is one more that the log's have to share the disk with.
@@ -26,11 +26,11 @@ const EXTENSION: &str = "jnl";
 
 /// The journal that is written at present.
 pub struct Journal {
-    state: State,
-    current: Option<Current>,
+    state: Current,
+    current: Option<JournalFile>,
 }
 
-struct Current {
+struct JournalFile {
     folder: PathBuf,
     number: u64,
     file: File,
@@ -83,7 +83,7 @@ impl Journal {
         {
             // fjall has synced the one before when it began this one.
             self.current = match File::options().write(true).open(path) {
-                Ok(file) => Some(Current {
+                Ok(file) => Some(JournalFile {
                     folder,
                     number,
                     file,

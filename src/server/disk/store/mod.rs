@@ -29,13 +29,16 @@
 mod boundary;
 mod compaction_gc;
 mod counts;
+mod current;
 mod error;
 mod export;
 mod gate;
 mod import;
 mod journal;
 mod keeper;
+mod key_counter;
 mod marks;
+mod options;
 mod replace;
 mod tables;
 #[cfg(test)]
@@ -54,46 +57,27 @@ use crate::kv::access::Policy;
 use crate::kv::{Change, ContentHash, Progress, Reply};
 use crate::types::{LogId, LogIndex};
 
+use current::Current;
 use marks::{CleanMark, Directory};
-use replace::Current;
 use tables::open_database;
 
 pub use crate::front::Point;
 pub use boundary::contains_panic;
 pub use compaction_gc::{CompactionGc, GcStep};
-pub use counts::{KeyCounter, Operations};
+pub use counts::Operations;
 pub use error::{Failure, StoreError};
 pub use export::{Export, Origin};
 pub use gate::Gate;
 pub use import::{Import, ImportError};
 pub use journal::Journal;
 pub use keeper::Keeper;
+pub use key_counter::KeyCounter;
+pub use options::StoreOptions;
 pub use replace::RetiredStore;
 pub use tables::Tables;
 
 /// A consistent look at the state.
 pub type Snapshot = front::Snapshot<Tables>;
-
-/// How much memory the state may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreOptions {
-    /// For current records kept ready for point reads. Zero turns that off.
-    pub record_cache_bytes: usize,
-    /// For blocks of the tables on disk.
-    pub block_cache_bytes: u64,
-    /// For writes of one keyspace before they go into a table.
-    pub memtable_bytes: u64,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        Self {
-            record_cache_bytes: 64 << 20,
-            block_cache_bytes: 32 << 20,
-            memtable_bytes: 16 << 20,
-        }
-    }
-}
 
 /// The state, in the hands of the one thread that applies.
 pub struct StateStore {

@@ -15,7 +15,8 @@ use crate::sync::{Mutex, MutexGuard};
 use super::counts::KeyCount;
 use super::error::{Failure, StoreError};
 use super::marks::Directory;
-use super::{StoreOptions, boundary, marks};
+use super::options::StoreOptions;
+use super::{boundary, marks};
 
 /// What the thread that applies and those that read have in common, behind the front.
 pub struct Tables {

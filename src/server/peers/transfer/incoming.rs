@@ -14,9 +14,11 @@ use crate::raft::LogBase;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::state_dirs;
 use crate::server::disk::state_dirs::StateDirs;
+use crate::server::disk::state_thread::ReceivedStates;
 use crate::server::disk::store::{Import, ImportError, StoreError, StoreOptions};
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
+use crate::server::threads::spawn;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameStream};
 use crate::types::{ClusterId, LogId, NodeId};
@@ -308,18 +310,6 @@ impl Incoming {
         (TransferEnd::Broken, None)
     }
 
-    /// Where the state lies that ends with `id`, to be put to work.
-    pub(crate) fn take_whole(&self, id: LogId) -> Option<PathBuf> {
-        let mut slot = self.slot();
-        match std::mem::take(&mut *slot) {
-            Slot::Whole { path, id: found } if found == id => Some(path),
-            other => {
-                *slot = other;
-                None
-            }
-        }
-    }
-
     /// The state that ends with `id` is not needed. Never waits.
     pub(crate) fn discard(&self, id: LogId) {
         if let Some(path) = self.take_whole(id) {
@@ -330,6 +320,19 @@ impl Incoming {
     fn slot(&self) -> MutexGuard<'_, Slot> {
         // Each change of it is one step.
         self.slot.lock()
+    }
+}
+
+impl ReceivedStates for Incoming {
+    fn take_whole(&self, id: LogId) -> Option<PathBuf> {
+        let mut slot = self.slot();
+        match std::mem::take(&mut *slot) {
+            Slot::Whole { path, id: found } if found == id => Some(path),
+            other => {
+                *slot = other;
+                None
+            }
+        }
     }
 }
 
@@ -352,15 +355,12 @@ fn store(mut import: Import) -> (mpsc::Sender<Bytes>, StoreTask) {
 /// Closes what is open in a folder and removes it, by a thread of its own: it may be large, and who
 /// asks for it waits for nothing.
 fn remove(import: Option<Import>, path: PathBuf, data_dir: Arc<DataDir>) {
-    let removing = std::thread::Builder::new()
-        .name("remove-state".to_owned())
-        .spawn(move || {
-            drop(import);
-            if let Err(error) = state_dirs::remove(&path) {
-                tracing::warn!(%error, "cannot remove {}", path.display());
-            }
-            drop(data_dir);
-        });
+    let removing = spawn("remove-state", data_dir, move || {
+        drop(import);
+        if let Err(error) = state_dirs::remove(&path) {
+            tracing::warn!(%error, "cannot remove {}", path.display());
+        }
+    });
     if let Err(error) = removing {
         tracing::warn!(
             %error,

@@ -16,7 +16,7 @@ use crate::node::Input;
 use crate::raft::Configuration;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::store::{Export, Origin, Snapshot, StateReader, StoreError};
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, TransferEnd, stopwatch};
 use crate::server::peers::Peers;
 use crate::sync::{Mutex, MutexGuard};

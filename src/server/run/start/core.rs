@@ -21,7 +21,7 @@ use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::store::StateReader;
-use crate::server::driver::Mailbox;
+use crate::server::mail::Mailbox;
 use crate::server::metrics::Metrics;
 use crate::server::peers::Roster;
 use crate::server::peers::members::{MemberNames, OwnStanding};
@@ -186,7 +186,7 @@ impl Shared {
             removed: Arc::default(),
             log_use: Arc::new(LogUse::new(storage.log.base().index)),
             transport: Arc::default(),
-            exit: fatal.exit(identity.data_dir.path()),
+            exit: fatal.exit(Marker::Removed.record_in(identity.data_dir.path())),
             fatal,
             failed,
             store,

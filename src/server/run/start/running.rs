@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::server::Server;
 use crate::raft::Status;
-use crate::server::driver::{Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::transport::CloseCode;
 use crate::types::{ClusterId, NodeId};
 

@@ -23,11 +23,12 @@ use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::state_thread::{StateThread, Work};
 use crate::server::disk::store::{CompactionGc, Journal, Keeper, StateStore, StoreError};
+use crate::server::driver::Driver;
 use crate::server::driver::effects::{EffectRunner, LogReports, MarkFiles};
 use crate::server::driver::elections::Elections;
 use crate::server::driver::lease_log::LeaseLog;
 use crate::server::driver::observer::{Membership, Renewals, Reporter};
-use crate::server::driver::{Driver, Mail, Mailbox};
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::peers::Peers;
 use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
@@ -248,10 +249,11 @@ impl Ground<'_> {
             gc: self.queues.gc.clone(),
             mailbox: self.shared.mailbox.clone(),
             metrics: self.shared.metrics.clone(),
-            watches: self.shared.watches.clone(),
+            listener: self.shared.watches.clone(),
             readable: self.shared.readable.clone(),
             lacks_state,
-            incoming: self.ports.incoming.clone(),
+            received: self.ports.incoming.clone(),
+            state_dirs: self.ports.incoming.state_dirs.clone(),
             options: store_options(self.config.storage.cache_bytes),
             log_use: self.shared.log_use.clone(),
             data_dir: self.identity.data_dir.clone(),
@@ -340,7 +342,9 @@ impl Ground<'_> {
     /// What a thread does whose store fails: the node is over, and a state that proved to be damaged
     /// is marked.
     fn on_fatal(&self) -> Box<dyn Fn(StoreError) + Send> {
-        let data_dir = self.identity.data_dir.path().to_owned();
-        self.shared.fatal.for_state(data_dir)
+        let data_dir = self.identity.data_dir.path();
+        self.shared
+            .fatal
+            .for_state(Marker::StateDamaged.record_in(data_dir))
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::api::{AuthRequest, Class, Password, Secret};
 use crate::kv::access::{Author, Identity};
-use crate::server::session::outbox::Outbox;
+use crate::server::mail::outbox::Outbox;
 use crate::transport::StreamError;
 
 fn a_put() -> Request {

@@ -1,4 +1,6 @@
-//! What other threads send to the driver.
+//! What threads and sessions send to the driver, and what they receive from it ([`outbox`]).
+
+pub(crate) mod outbox;
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use crate::api::Call;
 use crate::kv::access::Author;
 use crate::node::Input;
 use crate::raft::Configuration;
-use crate::server::session::outbox::Outbox;
+use crate::server::mail::outbox::Outbox;
 use crate::server::threads::queue::BatchQueue;
 use crate::types::LogIndex;
 

@@ -14,7 +14,6 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::budget::ScanPermit;
 use crate::api::{Error, Response};
 use crate::node::QueriedLeases;
 use crate::raft::ReadPermit;
@@ -32,8 +31,8 @@ pub(crate) enum Delivery {
     /// It is a question about leases, and may look at the store now: for these, and on this permit,
     /// if it needed one.
     Leases(Option<ReadPermit>, QueriedLeases),
-    /// It was a scan. Its place is free once the client has been sent what it found.
-    Scanned(Result<Response, Error>, ScanPermit),
+    /// The result of a scan. The connection may begin another one once the client has been sent this one.
+    Scanned(Result<Response, Error>, HeldResources),
 }
 
 /// When a request was how far, as far as those know who had it in their hands. With what its session
