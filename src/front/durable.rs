@@ -19,9 +19,25 @@ impl Durable {
         self.through
     }
 
-    /// Up to where the log may be cut, if it is meant to be cut up to `wanted` (D1).
-    pub fn may_cut(self, wanted: LogIndex) -> LogIndex {
-        wanted.min(self.through.index)
+    /// The truncation of the log that is allowed, if it is to be truncated through `wanted` (D1).
+    pub fn truncation(self, wanted: LogIndex) -> Truncation {
+        Truncation {
+            through: wanted.min(self.through.index),
+        }
+    }
+}
+
+/// Permission to truncate the log: only [`Durable::truncation`] gives it, so no entry leaves the log
+/// that the state on the disk does not contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    through: LogIndex,
+}
+
+impl Truncation {
+    /// The last entry that may leave the log.
+    pub fn through(self) -> LogIndex {
+        self.through
     }
 }
 

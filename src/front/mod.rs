@@ -92,7 +92,7 @@ mod state;
 mod tests;
 
 pub use database::Database;
-pub use durable::Durable;
+pub use durable::{Durable, Truncation};
 pub use publish::{Batch, Cached, Published, Revised, Shown, Writer};
 pub use replace::{Handle, Retired};
 pub use state::{Front, Point, Snapshot};

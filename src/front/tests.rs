@@ -209,8 +209,8 @@ fn the_log_may_be_cut_by_what_was_synced_and_by_nothing_else() {
         LogIndex(2),
         "the third is ahead of the map"
     );
-    assert_eq!(durable.may_cut(LogIndex(3)), LogIndex(2));
-    assert_eq!(durable.may_cut(LogIndex(1)), LogIndex(1));
+    assert_eq!(durable.truncation(LogIndex(3)).through(), LogIndex(2));
+    assert_eq!(durable.truncation(LogIndex(1)).through(), LogIndex(1));
     assert_eq!(synced(writer.persist().unwrap()), LogIndex(3));
 }
 

@@ -304,7 +304,7 @@ impl<D: Disk> Log<D> {
         if self.slot.quarantined {
             return Ok(());
         }
-        self.slot.quarantined = true;
+        self.slot.quarantined = !planted!(QuarantineUnwritten);
         self.save_slot()
     }
 

@@ -4,6 +4,7 @@
 //! `handle`; report what became durable and what was applied; never lie about time.
 
 use crate::api::{Call, Error, Response};
+use crate::front::Truncation;
 use crate::kv::access::Author;
 use crate::kv::{HeldLeases, Reply};
 use crate::node::{QueriedLeases, SpaceReport};
@@ -31,7 +32,7 @@ pub enum Input {
         sessions: Vec<SessionId>,
     },
     /// The state machine holds everything up to here durably; the log may begin after it.
-    Compact(LogIndex),
+    Compact(Truncation),
     /// A snapshot was received, verified, and stored durably next to the current state. Answered by
     /// [`Output::Install`] or [`Output::DiscardSnapshot`].
     SnapshotReceived(LogBase),

@@ -201,7 +201,10 @@ impl Node {
             } => {
                 self.forget_sessions(now, unused_since, sessions);
             }
-            Input::Compact(through) => self.consensus.handle(now, raft::Input::Compact(through)),
+            Input::Compact(truncation) => {
+                let compact = raft::Input::Compact(truncation.through());
+                self.consensus.handle(now, compact);
+            }
             Input::SnapshotReceived(base) => {
                 let received = raft::Input::SnapshotReceived(base);
                 self.consensus.handle(now, received);

@@ -30,10 +30,10 @@ impl World {
         }
         let durable = self.machines[node].disk.persist();
         let applied = self.applied(node);
-        let through = durable.may_cut(LogIndex(applied.0.saturating_sub(kept)));
-        if through > self.machines[node].disk.base().index {
+        let truncation = durable.truncation(LogIndex(applied.0.saturating_sub(kept)));
+        if truncation.through() > self.machines[node].disk.base().index {
             self.judge.marks.hit(Mark::LogCompacted);
-            self.mail(node, Mail::Input(Input::Compact(through)));
+            self.mail(node, Mail::Input(Input::Compact(truncation)));
         }
     }
 

@@ -181,9 +181,10 @@ impl LogCompactor {
             };
             let began = stopwatch();
             let durable = self.keeper.persist()?;
-            let through = durable.may_cut(through);
+            let truncation = durable.truncation(through);
+            let through = truncation.through();
             self.log_use.cut(through);
-            self.mailbox.send(Mail::Input(Input::Compact(through)));
+            self.mailbox.send(Mail::Input(Input::Compact(truncation)));
             let metrics = &self.metrics.storage;
             metrics.log_compactions.increment(1);
             let took = began.elapsed();
