@@ -33,7 +33,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("watch", &["types", "time", "api", "kv"]),
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("front", &["types", "sync", "api", "kv", "wire"]),
-    ("node", &["types", "time", "api", "raft", "log", "kv", "front"]),
+    (
+        "node",
+        &["types", "time", "api", "raft", "log", "kv", "front"],
+    ),
     ("leader_lease", &["types", "time", "sync", "raft"]),
     ("clock", &["time", "raft", "leader_lease"]),
     (

@@ -9,22 +9,26 @@
 //! that wait for it before it asks whether its leader is gone.
 //!
 //! ```text
-//! Idle ──sleep──▶ Asleep ──take──▶ Taken ──read──▶ Stamped ──tick──▶ Idle
+//! Idle ──sleep──▶ Asleep ──take──▶ Taken ──read──▶ Stamped ──tick──▶ Done ──carry_away──▶ Idle
 //!                                                   │   ▲
-//!                                                   └───┘ next_mail, handle
+//!                                                   └───┘ next_mail, handle, carry_away
 //! ```
 //!
 //! Each type is made only from the one before, so a reading that is older than the mail, or a tick
 //! before the mail, does not compile. The server's thread takes the steps in a loop, and carries the
 //! effects of the whole batch away after the tick, so that they cost one write to the log and one
 //! message to each follower. The simulator takes the same steps with time passing between any two of
-//! them, as when the thread is preempted.
+//! them, as when the thread is preempted, and carries away after each input, which the law allows.
+//!
+//! The effects have one order, too ([`Marks::carry_away`]): that the member is proven is marked before
+//! anything is written, and everything else that is marked comes after the writes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Input, Node};
+use super::{StateCheck, Input, Node, Output};
 use crate::time::{Clock, Instant};
+use crate::types::Role;
 
 /// The shortest sleep: it keeps a deadline that only one of the two clocks has reached from turning
 /// the loop into a busy one.
@@ -66,6 +70,99 @@ pub struct Stamped<M> {
     mail: VecDeque<M>,
     now: Instant,
     late: Option<Duration>,
+}
+
+/// The tick is over. What the turn has caused is still to be carried away.
+#[derive(Debug)]
+pub struct Done<M> {
+    idle: Idle<M>,
+}
+
+/// What a data directory says of its member beside its log. Each changes once at most in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The member has shown that it forgot nothing, or has received everything again. Durable before
+    /// anything that is persisted after it.
+    Proven,
+    /// The replica holds again all that its log had lost. Durable after all that was persisted before.
+    QuarantineOver,
+    /// A lease outlasted its leadership: leased reads stay off after a restart, too (P37).
+    LeaseTripped,
+    /// The state differs from that of a majority, and is rebuilt at the next start.
+    StateCorrupt,
+}
+
+/// Carries out the effects of a turn, in the order in which it is given them. May not block.
+pub trait TurnEffects {
+    /// Changes what the data directory says.
+    fn mark(&mut self, mark: Mark);
+    /// Carries out one output of `node`.
+    fn output(&mut self, node: &Node, output: Output);
+}
+
+/// What the data directory of a node says, as far as its marks can still change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// The member may have lost everything ([`crate::raft::Restored::unproven`]).
+    is_unproven: bool,
+    is_quarantined: bool,
+    is_tripped: bool,
+    is_corrupt: bool,
+}
+
+impl Marks {
+    /// Those of a node that starts; `is_unproven` is whether its directory has the mark for that.
+    pub fn new(node: &Node, is_unproven: bool) -> Self {
+        Self {
+            is_unproven,
+            ..Self::required_by(node)
+        }
+    }
+
+    fn required_by(node: &Node) -> Self {
+        let consensus = node.consensus();
+        Self {
+            is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
+            is_quarantined: node.status().role == Role::Quarantined,
+            is_tripped: consensus.lease_tripped(),
+            is_corrupt: matches!(node.state_check(), StateCheck::Corrupt(_)),
+        }
+    }
+
+    /// Carries away everything that `node` has to do since the last time.
+    ///
+    /// The mark that the member is proven goes before the writes. Were it the other way round, a loss
+    /// of power in between would leave an entry beside the mark, which the next start would take for
+    /// the rest of a lost log (A23); and if that happened to enough members, they would wait for each
+    /// other for ever. The other marks follow from what is written, and go after it.
+    pub fn carry_away(&mut self, node: &mut Node, effects: &mut impl TurnEffects) {
+        let required = Self::required_by(node);
+        let before = *self;
+        *self = Self {
+            // A directory without this mark never gets it while the node runs.
+            is_unproven: before.is_unproven && required.is_unproven,
+            ..required
+        };
+        let is_proven = before.is_unproven && !self.is_unproven;
+        if is_proven && !planted!(ProvenMarkAfterWrites) {
+            effects.mark(Mark::Proven);
+        }
+        while let Some(output) = node.poll_output() {
+            effects.output(node, output);
+        }
+        planted!(ProvenMarkAfterWrites => if is_proven {
+            effects.mark(Mark::Proven);
+        });
+        if before.is_quarantined && !self.is_quarantined {
+            effects.mark(Mark::QuarantineOver);
+        }
+        if !before.is_tripped && self.is_tripped && !planted!(TripwireUnmarked) {
+            effects.mark(Mark::LeaseTripped);
+        }
+        if !before.is_corrupt && self.is_corrupt {
+            effects.mark(Mark::StateCorrupt);
+        }
+    }
 }
 
 impl<M> Idle<M> {
@@ -147,18 +244,37 @@ impl<M> Stamped<M> {
         node.handle(self.now, input);
     }
 
-    /// Gives the node its tick, which ends the turn.
+    /// Carries away what the inputs so far have caused. May be left to the end of the turn.
+    pub fn carry_away(&self, node: &mut Node, marks: &mut Marks, effects: &mut impl TurnEffects) {
+        marks.carry_away(node, effects);
+    }
+
+    /// Gives the node its tick, the last input of the turn.
     ///
     /// # Panics
     /// If there is mail left, which the node would hear only after it had looked at the time.
-    pub fn tick(self, node: &mut Node) -> Idle<M> {
+    pub fn tick(self, node: &mut Node) -> Done<M> {
         assert!(self.mail.is_empty(), "A2: the tick comes after all mail");
         node.handle(self.now, Input::Tick);
-        Idle {
+        let idle = Idle {
             // Empty, so this only keeps the memory.
             room: self.mail.into(),
             last: self.now,
-        }
+        };
+        Done { idle }
+    }
+}
+
+impl<M> Done<M> {
+    /// Carries away what the turn has caused, which ends it.
+    pub fn carry_away(
+        self,
+        node: &mut Node,
+        marks: &mut Marks,
+        effects: &mut impl TurnEffects,
+    ) -> Idle<M> {
+        marks.carry_away(node, effects);
+        self.idle
     }
 }
 
@@ -175,8 +291,10 @@ mod tests {
 
     use super::*;
     use crate::api::Limits;
-    use crate::node::{AutoCompaction, LeaseOptions, NodeOptions, Output};
-    use crate::raft::{Configuration, Envelope, Heartbeat, Message, Restored, RoundId, Timing};
+    use crate::node::{AutoCompaction, LeaseOptions, NodeOptions};
+    use crate::raft::{
+        Configuration, Envelope, Heartbeat, Message, Restored, RoundId, Ticket, Timing,
+    };
     use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
     /// A clock that stands still but for the milliseconds that a test lets pass.
@@ -241,6 +359,26 @@ mod tests {
         })
     }
 
+    #[derive(Default)]
+    struct Disk {
+        written: Vec<Ticket>,
+        /// Whether the node has asked for votes.
+        asks: bool,
+    }
+
+    impl TurnEffects for Disk {
+        fn mark(&mut self, _: Mark) {}
+        fn output(&mut self, _: &Node, output: Output) {
+            match output {
+                Output::Persist(ticket, _) => self.written.push(ticket),
+                Output::Send(envelope) => {
+                    self.asks |= matches!(envelope.message, Message::PreVote(_));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// A turn in which `mail` arrives after `waited` milliseconds; and whether the node asks for votes
     /// in it. Its disk writes at once.
     fn turn(
@@ -260,16 +398,15 @@ mod tests {
             stamped.handle(node, input);
         }
         let now = stamped.now();
-        let idle = stamped.tick(node);
-        let mut asks = false;
-        while let Some(output) = node.poll_output() {
-            match output {
-                Output::Persist(ticket, _) => node.handle(now, Input::Persisted(ticket)),
-                Output::Send(envelope) => asks |= matches!(envelope.message, Message::PreVote(_)),
-                _ => {}
-            }
+        let mut marks = Marks::new(node, false);
+        let mut disk = Disk::default();
+        let idle = stamped.tick(node).carry_away(node, &mut marks, &mut disk);
+        // Its disk answers at once, and what follows from that is of this turn.
+        while let Some(ticket) = disk.written.pop() {
+            node.handle(now, Input::Persisted(ticket));
+            marks.carry_away(node, &mut disk);
         }
-        (idle, asks)
+        (idle, disk.asks)
     }
 
     /// Were it older, the promise to the leader would be over too early: the follower would stand

@@ -427,6 +427,8 @@ bugs! {
         ["node::recovery::tests::a_start_that_is_cut_off_anywhere_forgives_nothing_later"]
     ForgottenVotesAtOnce "A23" "a member that forgot its votes does not wait until they count no more"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    ProvenMarkAfterWrites "A23" "a member is marked as proven only after its first entries are written"
+        ["server::driver::tests::a_member_is_proven_before_its_first_entries_are_written"]
     SilenceNotKept "A23" "a member that has to be silent at its start is not"
         ["server::run::start::tests::a_member_that_lost_its_votes_opens_no_port_before_they_count_no_more"]
 

@@ -7,7 +7,7 @@
 
 use leasehold::kv;
 use leasehold::kv::{CompactionBudget, Fault};
-use leasehold::node::{Input, Output};
+use leasehold::node::{Input, Node, Output, turn};
 use leasehold::types::{LogIndex, Role};
 
 use crate::clock::{MS, Nanos, US, nanos};
@@ -23,6 +23,26 @@ use crate::world::{Event, Work, World, place};
 const SLEEP_MIN: Nanos = MS;
 /// Most entries applied in one step.
 const APPLY_MAX: usize = 512;
+
+/// One effect of a turn.
+pub(crate) enum Effect {
+    Mark(turn::Mark),
+    Output(Output),
+}
+
+/// The effects of an input, in order: the checkers look at all of them before the first is carried out.
+#[derive(Default)]
+pub(crate) struct Effects(Vec<Effect>);
+
+impl turn::TurnEffects for Effects {
+    fn mark(&mut self, mark: turn::Mark) {
+        self.0.push(Effect::Mark(mark));
+    }
+
+    fn output(&mut self, _: &Node, output: Output) {
+        self.0.push(Effect::Output(output));
+    }
+}
 
 impl World {
     /// Puts mail into the driver's box and wakes it.
@@ -98,21 +118,6 @@ impl World {
         }
     }
 
-    /// Once the replica has shown that it forgot nothing, or has got everything back, the data
-    /// directory no longer says otherwise; before anything else is written or said.
-    fn prove(&mut self, node: usize) {
-        let machine = &mut self.machines[node];
-        let Some(process) = machine.process.as_ref() else {
-            return;
-        };
-        let consensus = process.node.consensus();
-        let is_proven = !consensus.is_unproven() && !consensus.is_quarantined();
-        if machine.disk.unproven.is_some() && is_proven {
-            machine.disk.unproven = None;
-            machine.disk.wiped = false;
-        }
-    }
-
     fn driver_sleeps(&mut self, node: usize) {
         let real = self.now;
         let clock = self.machines[node].clock.at(real);
@@ -179,17 +184,17 @@ impl World {
             self.trace
                 .line(real, Some(node), || tell::heard_message(envelope));
         }
+        let was_tripped = process.node.consensus().lease_tripped();
+        let mut effects = std::mem::take(&mut self.effects);
+        let (replica, marks) = (&mut process.node, &mut process.driver.marks);
         process.driver.turn = match input {
-            Input::Tick => Stage::Idle(turn.tick(&mut process.node)),
+            Input::Tick => Stage::Idle(turn.tick(replica).carry_away(replica, marks, &mut effects)),
             input => {
-                turn.handle(&mut process.node, input);
+                turn.handle(replica, input);
+                turn.carry_away(replica, marks, &mut effects);
                 Stage::Stamped(turn)
             }
         };
-        let mut outputs = std::mem::take(&mut self.outputs);
-        while let Some(output) = process.node.poll_output() {
-            outputs.push(output);
-        }
         let after = process.node.status();
         let before = std::mem::replace(&mut process.status, after.clone());
         if (before.role, before.term) != (after.role, after.term) {
@@ -206,12 +211,10 @@ impl World {
             if self.machines[node].disk.wiped {
                 self.judge.returned(node, now);
             }
-            self.machines[node].disk.recovered = true;
             self.judge.counts.recoveries += 1;
             self.judge.marks.hit(Mark::DamagedReturned);
         }
-        if tripped && !self.machines[node].tripped {
-            self.machines[node].tripped = true;
+        if tripped && !was_tripped {
             self.judge.tripped(node);
         }
         if before != after {
@@ -225,20 +228,38 @@ impl World {
             after.term.0 << 32 | after.role as u64,
             after.last.index.0 << 32 | after.commit.0,
         ]);
-        for output in &outputs {
-            if let Output::Persist(_, unsaved) = output {
+        for effect in &effects.0 {
+            if let Effect::Output(Output::Persist(_, unsaved)) = effect {
                 self.judge.persist(node, now, &before, unsaved);
             }
         }
         self.judge
             .handled(real, node, now, &before, &after, &self.machines);
-        self.prove(node);
-        for output in outputs.drain(..) {
-            if self.machines[node].process.is_some() {
-                self.carry_away(node, now, output);
+        for effect in effects.0.drain(..) {
+            if self.machines[node].process.is_none() {
+                continue;
+            }
+            match effect {
+                Effect::Mark(mark) => self.mark(node, mark),
+                Effect::Output(output) => self.carry_away(node, now, output),
             }
         }
-        self.outputs = outputs;
+        self.effects = effects;
+    }
+
+    /// Changes what the data directory of `node` says.
+    fn mark(&mut self, node: usize, mark: turn::Mark) {
+        let machine = &mut self.machines[node];
+        match mark {
+            turn::Mark::Proven => {
+                machine.disk.unproven = None;
+                machine.disk.wiped = false;
+            }
+            turn::Mark::QuarantineOver => machine.disk.recovered = true,
+            turn::Mark::LeaseTripped => machine.tripped = true,
+            // States that differ are found by `erring.rs`, and no machine here rebuilds one.
+            turn::Mark::StateCorrupt => {}
+        }
     }
 
     fn carry_away(&mut self, node: usize, now: leasehold::time::Instant, output: Output) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
-use leasehold::node::turn::{Asleep, Idle, Stamped, Taken};
+use leasehold::node::turn::{Asleep, Idle, Marks, Stamped, Taken};
 use leasehold::node::{Captured, Input, Looked, Node, Read, ReadBuffer};
 use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved};
 use leasehold::time::Instant;
@@ -118,6 +118,8 @@ pub(crate) enum Stage {
 /// The thread that owns the node.
 pub(crate) struct Driver {
     pub(crate) mails: Vec<Mail>,
+    /// What the data directory says.
+    pub(crate) marks: Marks,
     /// How far it has come in its turn.
     pub(crate) turn: Stage,
     /// It sleeps until its alarm, or until mail comes.

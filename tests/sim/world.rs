@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use leasehold::api::{Call, Error, Limits, MemberInfo, Response};
 use leasehold::kv;
-use leasehold::node::turn::Idle;
-use leasehold::node::{Input, LeaseOptions, Node, NodeOptions, Output};
+use leasehold::node::turn::{Idle, Marks};
+use leasehold::node::{Input, LeaseOptions, Node, NodeOptions};
 use leasehold::raft::{Configuration, Envelope, Restored};
 use leasehold::types::{ClusterId, LogIndex, NodeId, Role};
 
@@ -18,6 +18,7 @@ use crate::checkers::Judge;
 use crate::clock::{MS, MachineClock, Nanos, SECOND, US};
 use crate::dice::Dice;
 use crate::disk::{Ending, Received, SimDisk};
+use crate::driver::Effects;
 use crate::holders::Holder;
 use crate::lockers::{Locker, Turn};
 use crate::machine::{Driver, LogThread, Machine, Mail, Process, Stage, StateThread, Thread};
@@ -182,8 +183,8 @@ pub(crate) struct World {
     pub(crate) lockers: Vec<Locker>,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
-    /// What a node puts out, while it is carried away.
-    pub(crate) outputs: Vec<Output>,
+    /// What an input has caused, until it is carried out.
+    pub(crate) effects: Effects,
     /// Delays of threads.
     pub(crate) scheduling: Dice,
     /// When the thread that applies loses the processor while it publishes.
@@ -233,7 +234,7 @@ impl World {
             lockers: Locker::all(&options),
             judge: Judge::new(&options),
             trace: Trace::new(options.readable, options.aloud),
-            outputs: Vec::new(),
+            effects: Effects::default(),
             scheduling: Dice::new(seed, "scheduling", 0),
             publishing: Dice::new(seed, "publishing", 0),
             sweeping: Dice::new(seed, "sweeping", 0),
@@ -459,6 +460,7 @@ impl World {
         self.judge.started(node, now, &machine.disk, &timing);
         let asleep = Idle::new(now).sleep(&machine.clock.at(self.now), node_value.poll_timeout());
         let published = node_value.published();
+        let marks = Marks::new(&node_value, machine.disk.unproven.is_some());
         machine.process = Some(Process {
             lease: published.lease(),
             published,
@@ -467,6 +469,7 @@ impl World {
             node: node_value,
             driver: Driver {
                 mails: Vec::new(),
+                marks,
                 turn: Stage::Asleep(asleep),
                 asleep: false,
                 due: 0,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::log::LogError;
 use crate::node::Input;
+use crate::node::turn::Mark;
 use crate::raft::{Entry, Envelope, Message, Ticket, Unsaved};
 use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
@@ -38,20 +39,6 @@ pub(crate) trait Effects: Send {
     fn find_idle_sessions(&mut self, unused_since: LogIndex);
     /// To the log thread: changes what the data directory says of this member.
     fn mark(&mut self, mark: Mark);
-}
-
-/// What a data directory says of its member beside its log. Each changes once at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// The member has shown that it forgot nothing, or has got everything back. Durable before
-    /// anything that is persisted after it.
-    Proven,
-    /// The replica holds again all that its log had lost. Durable after all that was persisted before.
-    QuarantineOver,
-    /// A lease outlasted its leadership: leased reads stay off after a restart, too (P37).
-    LeaseTripped,
-    /// The state differs from that of a majority, and is rebuilt at the next start.
-    StateCorrupt,
 }
 
 /// Hands effects to the threads that carry them out.

@@ -17,16 +17,16 @@ use std::time::Duration;
 use super::mail::{Mail, Mailbox};
 use super::metrics::stopwatch;
 use crate::api::Call;
-use crate::node::turn::Idle;
-use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output, StateCheck};
+use crate::node::turn::{Idle, Mark, Marks, TurnEffects};
+use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output};
 use crate::raft::{Entry, Message};
-use crate::server::driver::effects::{Effects, Mark};
+use crate::server::driver::effects::Effects;
 use crate::server::driver::heartbeats::Heartbeats;
 use crate::server::driver::lag::FollowerLag;
 use crate::server::driver::observer::{Event, Observer};
 use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::time::{Clock, Instant};
-use crate::types::{LogIndex, RequestId, Role};
+use crate::types::{LogIndex, RequestId};
 
 /// The loop's state.
 pub(crate) struct Driver<E, O> {
@@ -37,9 +37,8 @@ pub(crate) struct Driver<E, O> {
     observer: O,
     /// How the node stood after the last turn.
     view: NodeView,
-    /// The data directory says that this member may have lost everything
-    /// ([`crate::raft::Restored::unproven`]).
-    is_marked_unproven: bool,
+    /// What the data directory says.
+    marks: Marks,
     pending: BTreeMap<RequestId, Pending>,
     /// Up to where entries were handed on to be applied, and when; only those that are not applied yet.
     commits: VecDeque<(LogIndex, std::time::Instant)>,
@@ -66,6 +65,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         observer: O,
         is_marked_unproven: bool,
     ) -> Self {
+        let marks = Marks::new(&node, is_marked_unproven);
         // The members are news to the observer even where nothing has happened yet.
         let view = NodeView {
             members: MembersInForce::default(),
@@ -78,7 +78,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
             effects,
             observer,
             view,
-            is_marked_unproven,
+            marks,
             pending: BTreeMap::new(),
             commits: VecDeque::new(),
             next_request: 1,
@@ -90,7 +90,9 @@ impl<E: Effects, O: Observer> Driver<E, O> {
     /// Runs until [`Mail::Stop`].
     pub(crate) fn run(mut self) {
         let now = self.clock.now();
-        self.finish_turn(now);
+        self.observe(now);
+        let (node, marks, mut effects) = self.parts(now);
+        marks.carry_away(node, &mut effects);
         let mut idle = Idle::new(now);
         while let Some(next) = self.turn(idle) {
             idle = next;
@@ -146,25 +148,31 @@ impl<E: Effects, O: Observer> Driver<E, O> {
             }
         }
         let now = turn.now();
-        let idle = turn.tick(&mut self.node);
-        self.finish_turn(now);
-        Some(idle)
+        let done = turn.tick(&mut self.node);
+        self.observe(now);
+        // Once for the whole batch: it costs one write to the log and one message to each follower.
+        let (node, marks, mut effects) = self.parts(now);
+        Some(done.carry_away(node, marks, &mut effects))
     }
 
-    /// Says how the node stands now, and carries away what it wants done: once for the whole batch, so
-    /// that it costs one write to the log and one message to each follower.
-    fn finish_turn(&mut self, now: Instant) {
+    /// The node, what its directory says, and what carries out the effects of a turn that read `now`.
+    fn parts(&mut self, now: Instant) -> (&mut Node, &mut Marks, Carrier<'_, E, O>) {
+        let carrier = Carrier {
+            now,
+            effects: &mut self.effects,
+            observer: &mut self.observer,
+            pending: &mut self.pending,
+            commits: &mut self.commits,
+            heartbeats: &mut self.heartbeats,
+        };
+        (&mut self.node, &mut self.marks, carrier)
+    }
+
+    /// Reports how the node stands now.
+    fn observe(&mut self, now: Instant) {
         let counts = self.node.take_lease_counts();
         let new = self.node.view();
         let old = std::mem::replace(&mut self.view, new);
-        if self.is_marked_unproven && !self.view.is_unproven {
-            // Before anything is written that shows it to be proven: with the mark, an entry in its log
-            // would be taken for the rest of a lost one at the next start, and members enough that lost
-            // their power in between would wait for each other for ever.
-            self.is_marked_unproven = false;
-            self.effects.mark(Mark::Proven);
-            self.observer.happened(Event::Proven);
-        }
         if counts != LeaseCounts::default() {
             let event = Event::Leases(&counts, self.view.leases);
             self.observer.happened(event);
@@ -176,8 +184,6 @@ impl<E: Effects, O: Observer> Driver<E, O> {
                 self.heartbeats.keep(|peer| members.contains(&peer));
             }
         }
-        self.carry_away(now);
-        self.leave_marks(&old);
         if old.clock_regressions != self.view.clock_regressions {
             self.heartbeats.clock_went_back();
             self.lag.clock_went_back();
@@ -187,60 +193,76 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         }
     }
 
-    /// Has the data directory say what became of the node in this turn, after its writes are on their
-    /// way.
-    fn leave_marks(&mut self, old: &NodeView) {
-        let (old_role, new_role) = (old.status.role, self.view.status.role);
-        if old_role == Role::Quarantined && new_role != Role::Quarantined {
-            self.effects.mark(Mark::QuarantineOver);
-        }
-        if !old.lease_tripped && self.view.lease_tripped && !planted!(TripwireUnmarked) {
-            self.effects.mark(Mark::LeaseTripped);
-        }
-        let is_corrupt = |view: &NodeView| matches!(view.state_check, StateCheck::Corrupt(_));
-        if !is_corrupt(old) && is_corrupt(&self.view) {
-            self.effects.mark(Mark::StateCorrupt);
-        }
-    }
-
-    fn carry_away(&mut self, now: Instant) {
-        while let Some(output) = self.node.poll_output() {
-            match output {
-                Output::Persist(ticket, unsaved) => self.effects.persist(ticket, unsaved),
-                Output::Send(envelope) => {
-                    if let Message::Heartbeat(heartbeat) = &envelope.message {
-                        self.heartbeats.sent(envelope.to, heartbeat.round, now);
-                    }
-                    let dropped = self.effects.send(envelope);
-                    if let Some(dropped) = dropped
-                        && matches!(dropped.message, Message::Heartbeat(_))
-                    {
-                        self.observer.happened(Event::HeartbeatDropped(dropped.to));
-                    }
-                }
-                Output::Apply(entries) => {
-                    self.note_commit(&entries);
-                    self.effects.apply(entries);
-                }
-                Output::FindIdleSessions { unused_since } => {
-                    self.effects.find_idle_sessions(unused_since);
-                }
-                Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
-                Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
-                Output::ReadLeases(id, permit, asked) => {
-                    self.answer(id, Delivery::Leases(permit, asked));
-                }
-                Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
-                Output::SendSnapshot(peer) => self.effects.send_snapshot(peer),
-                Output::Install(id) => self.effects.install(id),
-                Output::DiscardSnapshot(id) => self.effects.discard_snapshot(id),
+    /// Says how long a heartbeat took there and back, if this is the answer to one.
+    fn note_answer(&mut self, now: Instant, input: &Input) {
+        if let Input::Message(envelope) = input
+            && let Message::HeartbeatReply(reply) = &envelope.message
+        {
+            let round = reply.heard.round;
+            if let Some(after) = self.heartbeats.answered(envelope.from, round, now) {
+                let event = Event::HeartbeatAnswered(envelope.from, after);
+                self.observer.happened(event);
             }
         }
     }
+}
 
+/// Carries out the effects of one turn.
+struct Carrier<'a, E, O> {
+    now: Instant,
+    effects: &'a mut E,
+    observer: &'a mut O,
+    pending: &'a mut BTreeMap<RequestId, Pending>,
+    commits: &'a mut VecDeque<(LogIndex, std::time::Instant)>,
+    heartbeats: &'a mut Heartbeats,
+}
+
+impl<E: Effects, O: Observer> TurnEffects for Carrier<'_, E, O> {
+    fn mark(&mut self, mark: Mark) {
+        self.effects.mark(mark);
+        if mark == Mark::Proven {
+            self.observer.happened(Event::Proven);
+        }
+    }
+
+    fn output(&mut self, node: &Node, output: Output) {
+        match output {
+            Output::Persist(ticket, unsaved) => self.effects.persist(ticket, unsaved),
+            Output::Send(envelope) => {
+                if let Message::Heartbeat(heartbeat) = &envelope.message {
+                    self.heartbeats.sent(envelope.to, heartbeat.round, self.now);
+                }
+                let dropped = self.effects.send(envelope);
+                if let Some(dropped) = dropped
+                    && matches!(dropped.message, Message::Heartbeat(_))
+                {
+                    self.observer.happened(Event::HeartbeatDropped(dropped.to));
+                }
+            }
+            Output::Apply(entries) => {
+                self.note_commit(node, &entries);
+                self.effects.apply(entries);
+            }
+            Output::FindIdleSessions { unused_since } => {
+                self.effects.find_idle_sessions(unused_since);
+            }
+            Output::Read(id, permit) => self.answer(id, Delivery::Permit(permit)),
+            Output::CaughtUp(id) => self.answer(id, Delivery::CaughtUp),
+            Output::ReadLeases(id, permit, asked) => {
+                self.answer(id, Delivery::Leases(permit, asked));
+            }
+            Output::Reply(id, result) => self.answer(id, Delivery::Reply(result)),
+            Output::SendSnapshot(peer) => self.effects.send_snapshot(peer),
+            Output::Install(id) => self.effects.install(id),
+            Output::DiscardSnapshot(id) => self.effects.discard_snapshot(id),
+        }
+    }
+}
+
+impl<E: Effects, O: Observer> Carrier<'_, E, O> {
     /// Remembers when entries were committed, for as long as somebody waits for them.
-    fn note_commit(&mut self, entries: &[Entry]) {
-        let applied = self.node.applied();
+    fn note_commit(&mut self, node: &Node, entries: &[Entry]) {
+        let applied = node.applied();
         while self
             .commits
             .front()
@@ -272,19 +294,6 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         let at = self.commits.partition_point(|(last, _)| *last < entry);
         self.commits.get(at).map(|(_, when)| *when)
     }
-
-    /// Says how long a heartbeat took there and back, if this is the answer to one.
-    fn note_answer(&mut self, now: Instant, input: &Input) {
-        if let Input::Message(envelope) = input
-            && let Message::HeartbeatReply(reply) = &envelope.message
-        {
-            let round = reply.heard.round;
-            if let Some(after) = self.heartbeats.answered(envelope.from, round, now) {
-                let event = Event::HeartbeatAnswered(envelope.from, after);
-                self.observer.happened(event);
-            }
-        }
-    }
 }
 
 /// Takes what a request has waited already from the time that it has; whether nothing is left.
@@ -301,7 +310,7 @@ mod tests {
 
     use super::*;
     use crate::raft::{Configuration, Envelope, Ticket, Unsaved};
-    use crate::types::{LogId, NodeId, Term};
+    use crate::types::{LogId, NodeId, Role, Term};
 
     #[test]
     fn what_a_request_has_waited_is_taken_from_its_time() {

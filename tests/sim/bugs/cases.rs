@@ -283,6 +283,7 @@ pub(super) const CASES: &[Case] = &[
     witness(&[DamageForgiven]),
     witness(&[QuarantineForgotten]),
     witness(&[ForgottenVotesAtOnce]),
+    witness(&[ProvenMarkAfterWrites]),
     witness(&[SilenceNotKept]),
     // Requests and exactly-once.
     hidden(
