@@ -26,7 +26,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{StateCheck, Input, Node, Output};
+use super::{Input, Node, Output, StateCheck};
 use crate::time::{Clock, Instant};
 use crate::types::Role;
 

@@ -23,11 +23,9 @@ const LARGER: &[(&str, &str)] = &[
     ("raft/consensus/mod.rs", "new"),
     ("server/admin/probes.rs", "refresh"),
     ("server/config/mod.rs", "Config"),
-    ("server/run/offline/force.rs", "force_new_cluster"),
     ("server/session/mod.rs", "Sessions"),
     ("server/session/scan.rs", "run"),
     ("server/session/stream.rs", "dispatch"),
-    ("server/watch/thread.rs", "turn"),
 ];
 
 /// Something too large in one file: its name, and how large it is.

@@ -323,7 +323,7 @@ impl Reporter {
         match self.integrity.warning() {
             Some(warning) => tracing::error!(node = %self.name, "{warning}"),
             None if !was_sound => {
-                tracing::warn!(
+                tracing::info!(
                     node = %self.name,
                     "the states of the nodes agree again: serving resumed"
                 );

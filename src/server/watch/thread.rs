@@ -153,87 +153,22 @@ impl WatchState {
         }
     }
 
-    /// Deals with `orders`, and does one step of what can wait. When to come again; `None` if this
-    /// was the last turn.
+    /// Handles `orders`, and does one step of what can wait. Returns how long to wait for the next
+    /// turn; `None` if this was the last one.
     pub(super) fn turn(&mut self, orders: &mut Vec<Order>) -> Result<Option<Duration>, StoreError> {
         let now = self.place.clock.now();
-        if orders
-            .iter()
-            .any(|order| matches!(order, Order::Watch { .. }))
-        {
-            // Before the store is looked at: what is applied after that look is told.
+        let opens_watch = |order: &Order| matches!(order, Order::Watch { .. });
+        if orders.iter().any(opens_watch) {
+            // Before the snapshot: whatever is applied after it is reported to this thread.
             self.place.watches.listening.store(true, Ordering::SeqCst);
         }
         let view = self.place.store.snapshot()?;
         let since = self.feed(&view, orders)?;
         for order in orders.drain(..) {
-            match order {
-                Order::Applied { .. } | Order::Judge => {}
-                Order::Watch {
-                    watch_sender,
-                    watch_id,
-                    watch,
-                    who,
-                    reply,
-                } => {
-                    let order = WatchOrder {
-                        watch_sender,
-                        watch_id,
-                        watch,
-                        who,
-                    };
-                    self.open(&view, now, order, &reply)?;
-                }
-                Order::Cancel {
-                    watch_sender,
-                    watch_id,
-                    reply,
-                } => {
-                    let found = self.find(&watch_sender, watch_id);
-                    let result = found.map(|id| {
-                        self.end(id, "client");
-                        self.post(&watch_sender, WatchBatch::Close { id });
-                        ResponseBody::WatchCancel
-                    });
-                    self.answer(&reply, self.hub.revision(), result);
-                }
-                Order::Progress {
-                    watch_sender,
-                    watch_id,
-                    reply,
-                } => {
-                    let found = self.find(&watch_sender, watch_id);
-                    let result = found.map(|id| {
-                        self.hub.request_progress(id);
-                        ResponseBody::WatchProgress
-                    });
-                    self.answer(&reply, self.hub.revision(), result);
-                }
-                Order::Sent(watchers) => {
-                    for id in watchers {
-                        self.served(id);
-                    }
-                }
-                Order::Gone { watchers, reason } => {
-                    for id in watchers {
-                        self.end(id, reason);
-                    }
-                }
-                Order::Left(watch_sender) => self.leave(&watch_sender),
-                Order::Refuse(reason) => {
-                    if let Some(reason) = &reason {
-                        self.hub.end_all(reason);
-                    }
-                    self.refused = reason;
-                }
-                Order::Leader { is_known: true } => self.leaderless_since = None,
-                Order::Leader { is_known: false } => {
-                    self.leaderless_since.get_or_insert(now);
-                }
-                // Nobody listens any more: then nobody needs to know.
-                Order::List(answer) => drop(answer.send(self.list())),
-                Order::Stop => return Ok(None),
+            if matches!(order, Order::Stop) {
+                return Ok(None);
             }
+            self.handle(&view, now, order)?;
         }
         if self.is_cut_off(now) {
             self.hub.end_all(&self.no_leader());
@@ -242,6 +177,86 @@ impl WatchState {
         let more = self.hub.catch_up(&view, &CATCH_UP)?;
         drop(view);
         self.hub.tick(now);
+        self.send_ready(since);
+        self.count();
+        Ok(Some(match more {
+            true => Duration::ZERO,
+            // A watch sender that has sent its batch wakes this thread by an order.
+            false => until(now, self.hub.next_tick())
+                .min(self.until_cut_off(now))
+                .min(self.until_counted()),
+        }))
+    }
+
+    fn handle(&mut self, view: &Snapshot, now: Instant, order: Order) -> Result<(), StoreError> {
+        match order {
+            // Fed to the hub before; and the rules are compared in every turn.
+            Order::Applied { .. } | Order::Judge => {}
+            Order::Watch {
+                watch_sender,
+                watch_id,
+                watch,
+                who,
+                reply,
+            } => {
+                let order = WatchOrder {
+                    watch_sender,
+                    watch_id,
+                    watch,
+                    who,
+                };
+                self.open(view, now, order, &reply)?;
+            }
+            Order::Cancel {
+                watch_sender,
+                watch_id,
+                reply,
+            } => {
+                let found = self.find(&watch_sender, watch_id);
+                let result = found.map(|id| {
+                    self.end(id, "client");
+                    self.post(&watch_sender, WatchBatch::Close { id });
+                    ResponseBody::WatchCancel
+                });
+                self.answer(&reply, self.hub.revision(), result);
+            }
+            Order::Progress {
+                watch_sender,
+                watch_id,
+                reply,
+            } => {
+                let found = self.find(&watch_sender, watch_id);
+                let result = found.map(|id| {
+                    self.hub.request_progress(id);
+                    ResponseBody::WatchProgress
+                });
+                self.answer(&reply, self.hub.revision(), result);
+            }
+            Order::Sent(watchers) => watchers.into_iter().for_each(|id| self.served(id)),
+            Order::Gone { watchers, reason } => {
+                watchers.into_iter().for_each(|id| self.end(id, reason));
+            }
+            Order::Left(watch_sender) => self.leave(&watch_sender),
+            Order::Refuse(reason) => {
+                if let Some(reason) = &reason {
+                    self.hub.end_all(reason);
+                }
+                self.refused = reason;
+            }
+            Order::Leader { is_known: true } => self.leaderless_since = None,
+            Order::Leader { is_known: false } => {
+                self.leaderless_since.get_or_insert(now);
+            }
+            // The receiver is gone if the request was cancelled.
+            Order::List(answer) => drop(answer.send(self.list())),
+            Order::Stop => unreachable!("it ends the turn"),
+        }
+        Ok(())
+    }
+
+    /// Hands over what is ready, one call for each connection. `since` is when the last of it was
+    /// applied.
+    fn send_ready(&mut self, since: Option<std::time::Instant>) {
         self.ready.extend(self.hub.take_ready());
         for id in std::mem::take(&mut self.ready) {
             self.serve(id, since);
@@ -249,15 +264,6 @@ impl WatchState {
         for (watch_sender, mut batches) in std::mem::take(&mut self.batches).into_values() {
             watch_sender.hand(&mut batches);
         }
-        self.count();
-        // What a watch sender has done meanwhile is a reason to come again, and it says so.
-        Ok(Some(if more {
-            Duration::ZERO
-        } else {
-            until(now, self.hub.next_tick())
-                .min(self.until_cut_off(now))
-                .min(self.until_counted())
-        }))
     }
 
     /// The node has known no leader for so long that others may know more. Then a watch here would be

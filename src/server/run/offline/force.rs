@@ -5,12 +5,15 @@
 //! acknowledged (it may have lagged behind), nor only that (an entry at its end may never have been): nobody
 //! is left who knows. So it is a new cluster, as a restored one is, and the survivor's own data is only read.
 
+use bytes::Bytes;
+
 use super::restore::{NewMember, RestoreInProgress, Restored, check_origin};
 use super::{OfflineError, StoppedNode};
-use crate::log::Verdict;
+use crate::log::{Recovery, Verdict};
 use crate::raft::{Configuration, Payload};
 use crate::server::disk::log_thread;
 use crate::server::disk::store::{Export, Import, ImportError, Origin, StoreOptions};
+use crate::types::LogId;
 
 /// What was made of a survivor.
 #[derive(Clone, Debug)]
@@ -44,24 +47,7 @@ pub fn force_new_cluster(
     check_origin(identity.cluster, snapshot.revision(), member)?;
     let applied = snapshot.applied();
     let log = survivor.read_log()?;
-    let mut warnings = Vec::new();
-    if let Verdict::Damaged(damage) = log.verdict {
-        let last = log.records.last().map_or(log.base, |record| record.id);
-        let last = last.max(applied);
-        if !may_be_damaged {
-            return Err(OfflineError::LogDamaged { damage, last });
-        }
-        warnings.push(format!(
-            "the log is damaged ({}: {}); nothing after entry {last} was used",
-            damage.place, damage.what
-        ));
-    } else if log.quarantined {
-        warnings.push(
-            "this member was quarantined: it had lost part of its log before, and may hold fewer \
-             entries than others"
-                .to_owned(),
-        );
-    }
+    let warnings = check_log(&log, applied, may_be_damaged)?;
     if applied.index < log.base.index {
         return Err(OfflineError::StateBehindLog {
             path: survivor.data_dir.path().to_owned(),
@@ -69,18 +55,7 @@ pub fn force_new_cluster(
             base: log.base,
         });
     }
-    let mut entries = Vec::new();
-    for record in log.records {
-        if record.id.index <= applied.index {
-            continue;
-        }
-        let entry = log_thread::decode(record)?;
-        let command = match entry.payload {
-            Payload::Command(command) => Some(command),
-            Payload::Noop | Payload::Configuration(_) => None,
-        };
-        entries.push((entry.id, command));
-    }
+    let entries = entries_after(applied, log)?;
     let in_progress = RestoreInProgress::new(member)?;
     let origin = Origin {
         cluster: identity.cluster,
@@ -103,4 +78,52 @@ pub fn force_new_cluster(
         entries: entries.len(),
         warnings,
     })
+}
+
+/// Refuses a damaged log, unless it `may_be_damaged`. Returns why another member may hold more.
+fn check_log(
+    log: &Recovery,
+    applied: LogId,
+    may_be_damaged: bool,
+) -> Result<Vec<String>, OfflineError> {
+    let mut warnings = Vec::new();
+    if let Verdict::Damaged(damage) = &log.verdict {
+        let last = log.records.last().map_or(log.base, |record| record.id);
+        let last = last.max(applied);
+        if !may_be_damaged {
+            let damage = damage.clone();
+            return Err(OfflineError::LogDamaged { damage, last });
+        }
+        warnings.push(format!(
+            "the log is damaged ({}: {}); nothing after entry {last} was used",
+            damage.place, damage.what
+        ));
+    } else if log.quarantined {
+        warnings.push(
+            "this member was quarantined: it had lost part of its log before, and may hold fewer \
+             entries than others"
+                .to_owned(),
+        );
+    }
+    Ok(warnings)
+}
+
+/// The entries of the log that the state does not contain, with their commands.
+fn entries_after(
+    applied: LogId,
+    log: Recovery,
+) -> Result<Vec<(LogId, Option<Bytes>)>, OfflineError> {
+    let mut entries = Vec::new();
+    for record in log.records {
+        if record.id.index <= applied.index {
+            continue;
+        }
+        let entry = log_thread::decode(record)?;
+        let command = match entry.payload {
+            Payload::Command(command) => Some(command),
+            Payload::Noop | Payload::Configuration(_) => None,
+        };
+        entries.push((entry.id, command));
+    }
+    Ok(entries)
 }
