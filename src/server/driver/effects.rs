@@ -1,4 +1,4 @@
-//! What the node wants done, handed to those who do it; and where the log thread's reports come from.
+//! Sends the effects of the node to the threads that carry them out, and their reports to the driver.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::server::threads::queue::BatchQueue;
 use crate::transport::FrameStream;
 use crate::types::{Incarnation, LogId, LogIndex, NodeId};
 
-/// Carries out what the node wants done, or hands it to those who do. None of these may block.
+/// Carries out the effects of the node, or sends them to the thread that does. None of these may block.
 pub(crate) trait Effects: Send {
     /// To the log thread.
     fn persist(&mut self, ticket: Ticket, unsaved: Unsaved);
@@ -41,7 +41,7 @@ pub(crate) trait Effects: Send {
     fn mark(&mut self, mark: Mark);
 }
 
-/// Hands effects to the threads that carry them out.
+/// Sends effects to the threads that carry them out.
 pub(crate) struct EffectRunner {
     pub(crate) log: Arc<LogThread>,
     pub(crate) state: Arc<BatchQueue<Work>>,
@@ -52,15 +52,15 @@ pub(crate) struct EffectRunner {
     pub(crate) marks: MarkFiles,
 }
 
-/// Where the marks are.
+/// The paths of the markers.
 pub(crate) struct MarkFiles {
     /// The node's name, for log lines.
     pub(crate) node: String,
-    /// Says that a lease was tripped.
+    /// Set when a lease has tripped.
     pub(crate) tripwire: PathBuf,
-    /// Says that this member may have lost everything.
+    /// Set while this member may have lost everything.
     pub(crate) unproven: PathBuf,
-    /// Says that the state is to be rebuilt at the next start.
+    /// Set when the state has to be rebuilt at the next start.
     pub(crate) damage: PathBuf,
 }
 
@@ -149,7 +149,7 @@ impl MarkFiles {
     }
 }
 
-/// Carries what peers say to the driver.
+/// Forwards messages and events of peers to the driver.
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
@@ -197,7 +197,7 @@ impl PeerHandler for Post {
     }
 }
 
-/// Carries the log thread's reports to the driver.
+/// Forwards the log thread's reports to the driver.
 pub(crate) struct LogReports {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,

@@ -4,7 +4,7 @@
 //! A heartbeat names its round, and a member answers with the newest round that it has heard. So an
 //! answer to the very round that was sent tells the time of one journey there and back, with what both
 //! nodes took to act on it. An answer that names another round (two heartbeats were heard together, or
-//! one came late) tells of none, and what was sent before it is not waited for any more.
+//! one came late) gives no sample, and earlier heartbeats are not waited for any more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Heartbeats {
         under_way.push_back((round, now));
     }
 
-    /// `peer` has answered `round`. Returns how long that took, if it is known and worth telling.
+    /// `peer` has answered `round`. Returns the round-trip time, if it is known and due to be reported.
     pub(crate) fn answered(
         &mut self,
         peer: NodeId,

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::time::Instant;
 use crate::types::{NodeId, Role};
 
-/// How often it is looked at.
+/// Interval between samples.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What was seen last.

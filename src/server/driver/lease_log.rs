@@ -10,18 +10,18 @@ use crate::kv::LeaseEnd;
 use crate::node::{Lapse, LeaseCounts, LeaseTotals};
 use crate::server::metrics::stopwatch;
 
-/// So many ends have a line of their own within [`PERIOD`].
+/// Maximum number of ended leases with a line of their own per [`PERIOD`].
 const NAMED_MAX: usize = 16;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What was told lately, and what is to be told yet.
+/// What was logged in this period, and what is still to be logged.
 pub(crate) struct LeaseLog {
     began: Instant,
     named: usize,
     unnamed: UnnamedEnds,
 }
 
-/// Those that have no line of their own.
+/// Ended leases without a line of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnnamedEnds {
     expired: u64,
@@ -37,7 +37,7 @@ impl LeaseLog {
         }
     }
 
-    /// Takes in what happened at the node `name`, and tells of it what there is to tell.
+    /// Logs what happened to leases at the node `name`, within the limit.
     pub(crate) fn tell(&mut self, name: &str, counts: &LeaseCounts, totals: LeaseTotals) {
         for lapse in &counts.lapses {
             let why = lapse_reason(*lapse);

@@ -1,4 +1,4 @@
-//! The driver: one plain thread that gives the node its inputs and carries its outputs away.
+//! The driver: one plain thread that gives the node its inputs and carries out its outputs.
 //!
 //! It takes one turn after the other, whose order is that of [`crate::node::turn`]. It never waits
 //! for a client, a disk or a peer: every effect goes to a queue.
@@ -28,19 +28,19 @@ use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::time::{Clock, Instant};
 use crate::types::{LogIndex, RequestId};
 
-/// The loop's state.
+/// The driver's state.
 pub(crate) struct Driver<E, O> {
     node: Node,
     mailbox: Arc<Mailbox>,
     clock: Arc<dyn Clock>,
     effects: E,
     observer: O,
-    /// How the node stood after the last turn.
+    /// The view of the node after the last turn.
     view: NodeView,
     /// What the data directory says.
     marks: Marks,
     pending: BTreeMap<RequestId, Pending>,
-    /// Up to where entries were handed on to be applied, and when; only those that are not applied yet.
+    /// The last entry of each batch that was sent to be applied, and when; only of those not applied yet.
     commits: VecDeque<(LogIndex, std::time::Instant)>,
     next_request: u64,
     heartbeats: Heartbeats,
@@ -135,14 +135,14 @@ impl<E: Effects, O: Observer> Driver<E, O> {
                         taken,
                         entry: self.node.entry_of(id),
                     };
-                    // What was answered at once is carried away with the rest of the batch.
+                    // An immediate answer is delivered with the rest of the batch, at the end of the turn.
                     self.pending.insert(id, pending);
                 }
                 Mail::ConfigurationAt(index, answer) => {
                     let found = self.node.consensus().configuration_at(index);
                     drop(answer.send(found));
                 }
-                // Nobody listens any more: then nobody needs to know.
+                // It fails if the receiver is gone, because its request was cancelled.
                 Mail::Pulse(answer) => drop(answer.send(())),
                 Mail::Stop => return None,
             }
@@ -168,7 +168,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         (&mut self.node, &mut self.marks, carrier)
     }
 
-    /// Reports how the node stands now.
+    /// Reports what has changed since the last turn.
     fn observe(&mut self, now: Instant) {
         let counts = self.node.take_lease_counts();
         let new = self.node.view();
@@ -193,7 +193,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         }
     }
 
-    /// Says how long a heartbeat took there and back, if this is the answer to one.
+    /// Reports the round-trip time of a heartbeat, if this is the answer to one.
     fn note_answer(&mut self, now: Instant, input: &Input) {
         if let Input::Message(envelope) = input
             && let Message::HeartbeatReply(reply) = &envelope.message
@@ -260,7 +260,7 @@ impl<E: Effects, O: Observer> TurnEffects for Carrier<'_, E, O> {
 }
 
 impl<E: Effects, O: Observer> Carrier<'_, E, O> {
-    /// Remembers when entries were committed, for as long as somebody waits for them.
+    /// Records when entries were committed, while requests wait for them.
     fn note_commit(&mut self, node: &Node, entries: &[Entry]) {
         let applied = node.applied();
         while self
@@ -289,14 +289,14 @@ impl<E: Effects, O: Observer> Carrier<'_, E, O> {
         }
     }
 
-    /// When `entry` was handed on to be applied, if it was and somebody waited then.
+    /// When `entry` was sent to be applied, if it was and a request was waiting then.
     fn committed(&self, entry: LogIndex) -> Option<std::time::Instant> {
         let at = self.commits.partition_point(|(last, _)| *last < entry);
         self.commits.get(at).map(|(_, when)| *when)
     }
 }
 
-/// Takes what a request has waited already from the time that it has; whether nothing is left.
+/// Subtracts the time that a request has already waited from its timeout. Returns whether none is left.
 fn spend(call: &mut Call, waited: Duration) -> bool {
     let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
     let had_time = call.timeout_ms > 0;

@@ -1,4 +1,4 @@
-//! What is told of a node: metrics, log lines, and what other threads know of it.
+//! Reports changes of a node: to metrics, to the log, and to the other threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::types::{LogIndex, NodeId, Role};
 /// thousands a second.
 const RENEWAL_MIN: Duration = Duration::from_millis(10);
 
-/// Hears what becomes of the node. Must not block.
+/// Learns of every change of the node. Must not block.
 pub(crate) trait Observer: Send {
-    /// After a turn, before its effects are carried away: the node stands differently than before.
+    /// The node has changed in a turn whose effects are not carried out yet.
     fn changed(&mut self, now: Instant, old: &NodeView, new: &NodeView);
     /// Something happened that no view shows.
     fn happened(&mut self, event: Event<'_>);
@@ -38,7 +38,7 @@ pub(crate) trait Observer: Send {
 /// What no view shows, because it has no duration.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// The node acted so much later on what was due than it was due.
+    /// A timer of the node fired this much late.
     TimerDelayed(Duration),
     /// This member has answered a heartbeat after so long.
     HeartbeatAnswered(NodeId, Duration),
@@ -51,11 +51,11 @@ pub(crate) enum Event<'a> {
     RequestExpired,
     /// Client leases were granted, renewed or ended, and there are so many now.
     Leases(&'a LeaseCounts, LeaseTotals),
-    /// This member took part in the bootstrap, or took everything anew. Happens once at most.
+    /// This member took part in the bootstrap, or received everything again. Happens once at most.
     Proven,
 }
 
-/// Tells operators and the other threads of the server.
+/// Reports to operators and to the other threads of the server.
 pub(crate) struct Reporter {
     pub(crate) name: String,
     pub(crate) metrics: Arc<Metrics>,
@@ -63,7 +63,7 @@ pub(crate) struct Reporter {
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) status: Arc<ArcSwap<Status>>,
-    /// What the cluster has agreed on, for whoever asks.
+    /// The version that the cluster has agreed on.
     pub(crate) cluster_version: Arc<AtomicU16>,
     pub(crate) exit: Exit,
     pub(crate) membership: Membership,
@@ -103,7 +103,7 @@ pub(crate) struct Renewals {
 
 impl Observer for Reporter {
     fn changed(&mut self, now: Instant, old: &NodeView, new: &NodeView) {
-        // Before anything is sent to whoever is new.
+        // Before anything is sent to a new member.
         if old.members != new.members {
             self.members_changed(&new.members);
         }
@@ -360,7 +360,7 @@ impl Membership {
         }
     }
 
-    /// From here on `members` have metrics, but for this node, which is called `own`.
+    /// Replaces the members that have metrics of their own. `own`, this node, has none.
     fn name_peers(&mut self, own: &str, metrics: &Metrics, members: &[Member]) {
         let others = members.iter().filter(|member| member.info.name != own);
         let named = others.map(|member| {

@@ -1,8 +1,8 @@
 //! What happens when a node cannot go on: a sync that failed, a store that failed.
 //!
 //! Nothing is retried and nothing is worked around: after a failed sync the kernel may have thrown
-//! the data away and would report the next sync as good. The reason is logged, whoever waits for
-//! it is told, and the process ends, or (where several nodes share one) the node.
+//! the data away and would report the next sync as good. The reason is logged and published, and the
+//! process ends, or (where several nodes share one) the node.
 
 use std::fmt::Display;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// This node is no member any more. Returns at once: whoever runs the node stops it.
+    /// This node is no member any more. Returns at once: the supervisor of the node stops it.
     pub(crate) fn leave(&self, why: &str) {
         if self.left.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! What a watcher is told, as bytes.
+//! The events of watchers, encoded as frames.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::watch::{Batch, Counted, State, WatcherEvent};
 use crate::wire;
 use crate::wire::FrameLimits;
 
-/// From so many bytes on a revision, or an initial state, goes on in a further frame.
+/// A revision or an initial state that is larger continues in a further frame.
 const PART_BYTES: usize = 256 << 10;
 /// What an event takes beside its keys and values, about.
 const EVENT_BYTES: usize = 64;
 
-/// A notice as frames, shared where its content is shared; with what counts them, to be kept until they
-/// are sent, unless they are too few bytes to count.
+/// Encodes an event as frames, shared where its content is shared; with what counts their bytes, to be
+/// kept until they are sent, unless they are too few to count.
 pub(super) fn of(notice: &WatcherEvent) -> (Bytes, Option<Arc<Counted>>) {
     let small = match notice {
         WatcherEvent::Events(batch) => {

@@ -1,13 +1,12 @@
 //! Watches of clients: from what was applied to one one-way stream for each watch.
 //!
-//! One thread of the node owns the [`Hub`](crate::watch::Hub) ([`thread`]): the state thread tells it
-//! what it has applied, sessions tell it what clients want, and it decides what each watcher is told
-//! next. Nothing waits for it: the state thread leaves its changes and goes on (and leaves out what
-//! would pile up, which the hub then fetches from the store), sessions leave their requests.
+//! One thread of the node owns the [`Hub`](crate::watch::Hub) ([`thread`]): it receives
+//! applied changes from the state thread and requests of clients from sessions, and decides what each
+//! watcher is sent next. Nothing waits for it: the state thread queues its changes and goes on (beyond a
+//! bound it leaves them out, and the hub reads them from the store), sessions queue their requests.
 //!
-//! Each connection has one task that sends for all of its watches ([`send_task`]). A watcher has at most
-//! one batch in the watch sender's hands; what arises meanwhile waits in the hub, whose queues are
-//! bounded. A stream whose client does not read holds up no other stream.
+//! Each connection has one task that sends for all of its watches ([`send_task`]). At most one
+//! batch of a watcher is being sent; later events wait in the hub, whose queues are bounded. A stream whose client does not read holds up no other stream.
 //!
 //! What is sent is encoded once for all watchers that want the same ([`frames`]).
 
@@ -38,7 +37,7 @@ pub(crate) use send_task::send;
 pub(crate) use sender::WatchSender;
 pub(crate) use thread::WatchThread;
 
-/// What watches may cost a node.
+/// Limits of watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     /// Maximum number of watches per connection.
@@ -46,10 +45,10 @@ pub struct WatchOptions {
     /// Interval between progress notifications to watches that requested them, if there is nothing
     /// else to say.
     pub progress_interval: Duration,
-    /// Bytes that may wait to be sent to all watchers together, in watch senders' hands too.
+    /// Maximum number of bytes that wait to be sent to all watchers together, batches included.
     pub memory_bytes_max: usize,
-    /// For how long a node that knows no leader goes on with its watches. After that it ends them, and
-    /// takes none in: another node may be told what this one is not. It outlasts elections.
+    /// How long a node that knows no leader keeps its watches. After that it ends them and refuses new
+    /// ones, because it may miss changes that other nodes have. Longer than an election.
     pub leaderless_max: Duration,
 }
 
@@ -64,16 +63,16 @@ impl Default for WatchOptions {
     }
 }
 
-/// Changes that may wait for the watch thread; beyond, it fetches them from the store.
+/// Maximum number of changes that wait for the watch thread; beyond, it reads them from the store.
 const BACKLOG_CHANGES_MAX: usize = 100_000;
 /// The same in bytes of keys and values.
 const BACKLOG_BYTES_MAX: usize = 32 << 20;
 
-/// The way to the watch thread.
+/// The queue to the watch thread.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     orders: BatchQueue<Order>,
-    /// Somebody watches: changes are worth telling.
+    /// Whether there are watches, so that changes are worth sending.
     listening: AtomicBool,
     backlog_changes: AtomicUsize,
     backlog_bytes: AtomicUsize,
@@ -89,19 +88,19 @@ pub(crate) struct Counts {
     pub(crate) streams: AtomicUsize,
     /// Watches that do not keep up.
     pub(crate) slow: AtomicUsize,
-    /// Notices that wait to be sent.
+    /// Events that wait to be sent.
     pub(crate) pending: AtomicUsize,
     /// Bytes that wait to be sent, or are being sent.
     pub(crate) queued_bytes: AtomicUsize,
 }
 
-/// What the watch thread is told.
+/// A message to the watch thread.
 #[derive(Debug)]
 enum Order {
-    /// This was applied, and can be read.
+    /// The state thread has applied this, and it can be read.
     Applied {
         revision: i64,
-        /// What it changed; `None` if nobody was listening, or too much waits already.
+        /// The changes; `None` if there was no watch, or too many changes wait already.
         changes: Option<Vec<Change>>,
         bytes: usize,
         at: std::time::Instant,
@@ -111,7 +110,7 @@ enum Order {
         watch_sender: Arc<WatchSender>,
         watch_id: u64,
         watch: WatchRequest,
-        /// Who he is, if that is known.
+        /// The client's identity, if it is known.
         who: Result<Arc<Identity>, Error>,
         reply: Reply,
     },
@@ -125,52 +124,52 @@ enum Order {
         watch_id: u64,
         reply: Reply,
     },
-    /// These have been sent all that the watch sender had for them.
+    /// The batches of these watchers have been sent.
     Sent(Vec<WatcherId>),
-    /// The clients of these have given their streams up.
+    /// The clients of these watchers have closed their streams.
     Gone {
         watchers: Vec<WatcherId>,
         reason: &'static str,
     },
-    /// A connection is over.
+    /// A connection has ended.
     Left(Arc<WatchSender>),
-    /// Nothing of the state may be shown any more, for this reason; or it may again.
+    /// No state may be shown from now on, for this reason; or it may again.
     Refuse(Option<Error>),
-    /// The node knows its leader from here on; or none.
+    /// The node has learned of a leader, or has lost it.
     Leader {
         is_known: bool,
     },
-    /// The rules of access are others than before: it has to be seen who may still watch.
+    /// The rules of access have changed: every watch has to be checked again.
     Judge,
-    /// Somebody wants to see what watches there are.
+    /// Asks for a list of the watches.
     List(oneshot::Sender<Vec<WatchInfo>>),
     Stop,
 }
 
-/// A watch, as it is shown.
+/// A watch, as it is listed.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchInfo {
-    /// Whose it is: the name in its client's certificate.
+    /// The name in the client's certificate.
     pub(crate) client: Arc<str>,
-    /// Where that client is.
+    /// The client's address.
     pub(crate) address: Option<SocketAddr>,
-    /// What the client calls it.
+    /// The id that the client chose.
     pub(crate) watch_id: u64,
-    /// How it stands.
+    /// Its progress.
     pub(crate) view: WatcherView,
 }
 
-/// Watches that are shown at most.
+/// Maximum number of watches in a list.
 const LISTED_MAX: usize = 1_000;
 
-/// Where an answer goes.
+/// The request that an answer belongs to.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) frame: u64,
 }
 
-/// What a client wants of its watches.
+/// A client's request about a watch.
 #[derive(Debug)]
 pub(crate) enum Control {
     Watch(WatchRequest),
@@ -184,7 +183,7 @@ impl Watches {
             && self.backlog_bytes.load(Ordering::Relaxed) < BACKLOG_BYTES_MAX
     }
 
-    /// A client asks something of a watch of its connection.
+    /// A client's request about a watch of its connection.
     pub(crate) fn control(
         &self,
         watch_sender: &Arc<WatchSender>,
@@ -215,23 +214,23 @@ impl Watches {
         });
     }
 
-    /// A connection is over, and so are its watches.
+    /// A connection has ended, and its watches with it.
     pub(crate) fn left(&self, watch_sender: Arc<WatchSender>) {
         watch_sender.end();
         self.orders.send(Order::Left(watch_sender));
     }
 
-    /// From here on nothing of the state may be shown, for the reason given; or it may again.
+    /// No state may be shown from now on, for the reason given; or it may again.
     pub(crate) fn refuse(&self, reason: Option<Error>) {
         self.orders.send(Order::Refuse(reason));
     }
 
-    /// The node knows its leader from here on; or none.
+    /// The node has learned of a leader, or has lost it.
     pub(crate) fn leader(&self, is_known: bool) {
         self.orders.send(Order::Leader { is_known });
     }
 
-    /// The watches that there are, a thousand of them at most; none if the thread has ended.
+    /// Lists the watches, a thousand at most; none if the thread has ended.
     pub(crate) async fn list(&self) -> Vec<WatchInfo> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::List(answer));

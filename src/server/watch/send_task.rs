@@ -1,4 +1,4 @@
-//! One connection's watches: whatever they are told is sent by one task.
+//! The task that sends for all watches of one connection.
 //!
 //! A stream that takes nothing, because its client does not read, has a waker of its own and is left
 //! alone until it takes something again; the others go on. One that takes nothing for long is given
@@ -29,11 +29,11 @@ use crate::watch::{Counted, WatcherEvent, WatcherId};
 const STREAMS_PER_TURN: usize = 64;
 /// How long a stream may take nothing, or not be opened.
 const STALLED_MAX: Duration = Duration::from_secs(30);
-/// How often that is looked at.
+/// Interval between checks for that.
 const STALLED_LOOK: Duration = Duration::from_secs(10);
-/// Watches come after replies, which somebody waits for.
+/// Watches come after replies, because requests wait for those.
 const PRIORITY: i32 = -1;
-/// Of so many batches the delay of one is recorded.
+/// The delay of one in this many batches is recorded.
 const SAMPLED: usize = 16;
 
 /// Sends what `watch sender` is handed until the connection is over.
@@ -62,7 +62,7 @@ pub(crate) async fn send(
 
 type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, Lost>> + Send>>;
 
-/// The task's own.
+/// The state of the task.
 struct Round {
     watch_sender: Arc<WatchSender>,
     connection: Connection,
@@ -72,7 +72,7 @@ struct Round {
     /// Watches without a stream: the client allows only so many.
     waiting: VecDeque<WatcherId>,
     opening: Option<Opening>,
-    /// Lines that may take something.
+    /// Watches that may be written to.
     due: VecDeque<WatcherId>,
     sent: Vec<WatcherId>,
     gone: Vec<WatcherId>,
@@ -86,12 +86,12 @@ struct Line {
     stream: Option<FrameSender>,
     load: Load,
     waker: Waker,
-    /// It is among those that may take something.
+    /// It is among those that may be written to.
     is_due: bool,
-    /// Something was handed over and not reported as sent.
+    /// A batch was received and not reported as sent.
     carries: bool,
     since: Option<std::time::Instant>,
-    /// What is there is the last.
+    /// The stream ends after what is queued.
     ends: bool,
     /// Since when it has waited for its stream, or that has taken nothing.
     blocked_since: Option<Instant>,
@@ -118,13 +118,13 @@ impl Line {
     }
 }
 
-/// What a line has still to write.
+/// What is still to be written to a stream.
 pub(super) struct Load {
-    /// What was made into bytes, and not written.
+    /// Encoded, and not written.
     chunks: Vec<Bytes>,
-    /// What counts it, until all of it has been written.
+    /// Counts those bytes until all of them are written.
     counts: Vec<Arc<Counted>>,
-    /// What comes after that.
+    /// Not encoded yet.
     notices: Vec<WatcherEvent>,
 }
 
@@ -143,8 +143,8 @@ impl Load {
         self.notices.extend(notices);
     }
 
-    /// What is to be written next, and to be removed as it is; `None` once all has been. Nothing is
-    /// made into bytes before those that are there have been written.
+    /// The bytes to write next, which the caller removes as it writes them; `None` once all are written.
+    /// Nothing is encoded before the encoded bytes have been written.
     pub(super) fn next(&mut self) -> Option<&mut Vec<Bytes>> {
         if self.chunks.is_empty() {
             self.counts.clear();
@@ -232,7 +232,7 @@ impl Round {
             }
             WatchBatch::Carry { id, notices, since } => {
                 let Some(line) = self.lines.get_mut(&id) else {
-                    // Its client gave the stream up, and the watch thread is being told.
+                    // The client closed the stream; the watch thread learns of it by this task.
                     return;
                 };
                 line.carries = true;

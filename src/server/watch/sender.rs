@@ -1,4 +1,4 @@
-//! What the watch thread hands to a connection, for the connection's task to send.
+//! The queue from the watch thread to the task that sends for a connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transport::Connection;
 use crate::watch::{WatcherEvent, WatcherId};
 
-/// The way to a connection's task.
+/// Sends batches to the task of one connection.
 pub(crate) struct WatchSender {
     id: u64,
-    /// Whose connection it is, and where that was when it was made.
+    /// The client's name, and its address when it connected.
     client: Arc<str>,
     address: Option<SocketAddr>,
-    /// Watches that the connection has. Changed by the watch thread alone.
+    /// Number of watches of the connection. Changed by the watch thread alone.
     pub(super) watches: AtomicUsize,
-    /// The connection is over, and nothing will be sent.
+    /// The connection has ended, so nothing can be sent.
     is_over: AtomicBool,
     inbox: Mutex<Inbox>,
 }
@@ -25,12 +25,12 @@ pub(crate) struct WatchSender {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) batches: Vec<WatchBatch>,
-    /// Streams that may take something again.
+    /// Watchers whose streams are writable again.
     pub(super) woken: Vec<WatcherId>,
     pub(super) taker: Option<Waker>,
 }
 
-/// What the watch sender is handed.
+/// One step for the stream of a watch.
 pub(super) enum WatchBatch {
     /// A new watch.
     Open {
@@ -38,14 +38,14 @@ pub(super) enum WatchBatch {
         watch_id: u64,
         revision: i64,
     },
-    /// What a watcher is told. Once it has been sent, the watch thread is told so.
+    /// Events for a watcher. Once they are sent, [`Order::Sent`](super::Order::Sent) reports it.
     Carry {
         id: WatcherId,
         notices: Vec<WatcherEvent>,
-        /// When it was applied, if it has just been.
+        /// When the change was applied, if it is recent.
         since: Option<std::time::Instant>,
     },
-    /// The client has had enough.
+    /// The client has cancelled the watch.
     Close { id: WatcherId },
 }
 
@@ -64,7 +64,7 @@ impl WatchSender {
         )
     }
 
-    /// One of a connection that is not there, for tests.
+    /// One without a connection, for tests.
     #[cfg(test)]
     pub(crate) fn new() -> Arc<Self> {
         Self::with("tester", None)
@@ -82,23 +82,23 @@ impl WatchSender {
         })
     }
 
-    /// Whose connection it is.
+    /// The client's name.
     pub(super) fn client(&self) -> &Arc<str> {
         &self.client
     }
 
-    /// Where that client was when it connected.
+    /// The client's address when it connected.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Which connection of the process it serves.
+    /// The number of the connection within the process.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The connection is over. Before the watch thread is told so: what a stream of the connection
-    /// asks for after that is refused.
+    /// The connection has ended. Called before the watch thread learns of it, so that it refuses the
+    /// requests that streams of the connection have already sent.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
@@ -107,7 +107,7 @@ impl WatchSender {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Hands it batches, in one step.
+    /// Appends batches to the queue, all at once.
     pub(super) fn hand(&self, batches: &mut Vec<WatchBatch>) {
         let mut inbox = self.lock();
         inbox.batches.append(batches);
@@ -118,7 +118,7 @@ impl WatchSender {
         }
     }
 
-    /// What has been handed to it, for tests that play its part.
+    /// Takes the queued batches, for tests in place of the task.
     #[cfg(test)]
     pub(super) fn handed(&self) -> Vec<WatchBatch> {
         std::mem::take(&mut self.lock().batches)

@@ -1,4 +1,4 @@
-//! The watch thread: it alone has the hub, and decides what each watcher is told next.
+//! The watch thread: the only owner of the hub, which decides what each watcher is sent next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ const ENDS: [&str; 8] = [
 ];
 /// While nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How much later than it is due it is looked whether a leader is known.
+/// Delay of the check for a leader beyond the time at which it is due.
 const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
-/// How often it is counted again what waits to be sent: a watch sender whose client leaves lets go of it
-/// without a word.
+/// Interval between counts of what waits to be sent: a connection that ends drops its batches without
+/// a report.
 const COUNT_LOOK: Duration = Duration::from_secs(1);
-/// How long whoever finds too many watches should wait.
+/// Retry delay for clients that have too many watches.
 const RETRY_AFTER_MS: u32 = 1000;
 
 /// What the watch thread starts from.
@@ -62,7 +62,7 @@ pub(crate) struct WatchThread {
     pub(crate) published: Arc<Published>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Keeps the shape of the hub's index out of the hands of those who choose the keys.
+    /// Random, so that clients cannot shape the hub's index by the keys that they choose.
     pub(crate) seed: u64,
 }
 
@@ -83,23 +83,23 @@ impl WatchThread {
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 pub(super) struct WatchState {
     place: WatchThread,
     hub: Hub,
-    /// By the place of their watcher.
+    /// Indexed by the slot of their watcher.
     routes: Vec<Option<Route>>,
-    /// What clients call their watches, by connection.
+    /// Watchers by connection and the watch id that the client chose.
     names: BTreeMap<(u64, u64), WatcherId>,
-    /// Watchers that may be handed something.
+    /// Watchers that have events to send.
     ready: Vec<WatcherId>,
-    /// What is handed over at the end of the turn, by connection.
+    /// Batches that are sent at the end of the turn, by connection.
     batches: BTreeMap<u64, (Arc<WatchSender>, Vec<WatchBatch>)>,
-    /// Why nobody may watch here.
+    /// Why new watches are refused, if they are.
     refused: Option<Error>,
     /// Since when the node has known no leader.
     leaderless_since: Option<Instant>,
-    /// By which rules it was last seen who may watch.
+    /// The rules of the last check of who may watch.
     judged: AuthStatus,
 }
 
@@ -111,16 +111,16 @@ struct WatchOrder {
     who: Result<Arc<Identity>, Error>,
 }
 
-/// How a watcher is reached.
+/// The connection of a watcher.
 struct Route {
     id: WatcherId,
     watch_sender: Arc<WatchSender>,
     watch_id: u64,
     watch: WatchRequest,
     who: Result<Arc<Identity>, Error>,
-    /// The watch sender has something for it.
+    /// A batch of it is being sent.
     is_served: bool,
-    /// More waits for it meanwhile.
+    /// It has more events, to be sent after that batch.
     is_ready: bool,
 }
 
@@ -136,11 +136,11 @@ impl WatchState {
         };
         let revision = place.store.revision();
         for reason in ENDS {
-            // It is to be seen before the first one.
+            // The series exists before the first watch ends for this reason.
             place.metrics.watch.canceled(reason).increment(0);
         }
         Self {
-            // Whoever starts knows nobody yet.
+            // A node that starts knows no leader yet.
             leaderless_since: Some(place.clock.now()),
             hub: Hub::new(options, revision),
             place,
@@ -266,8 +266,8 @@ impl WatchState {
         }
     }
 
-    /// The node has known no leader for so long that others may know more. Then a watch here would be
-    /// silent without a word.
+    /// Whether the node has known no leader for so long that it may miss changes, so that watches here
+    /// would be silent without the client noticing.
     fn is_cut_off(&self, now: Instant) -> bool {
         let patience = self.place.options.leaderless_max;
         self.leaderless_since
@@ -285,7 +285,7 @@ impl WatchState {
         }
     }
 
-    /// How long to wait before what is shown of what waits may be of another time.
+    /// How long to wait before the counts of queued events have to be refreshed.
     fn until_counted(&self) -> Duration {
         match self.hub.queued_bytes() {
             0 => IDLE,
@@ -304,9 +304,8 @@ impl WatchState {
         )
     }
 
-    /// Ends the watches of those who may not read any more what they watch, if the rules are others
-    /// than at the last look. Before anything is handed out: the rules are no older than what the hub
-    /// was told in this turn.
+    /// Ends the watches that their clients may no longer read, if the rules have changed since the last
+    /// check. Done before events are sent, so the rules are no older than the changes of this turn.
     fn judge(&mut self) {
         let policy = self.place.store.gate().policy();
         if policy.status() == self.judged {
@@ -327,7 +326,7 @@ impl WatchState {
         }
     }
 
-    /// Tells the hub what was applied. When the last of it was.
+    /// Feeds the applied changes to the hub. Returns when the last of them was applied.
     fn feed(
         &mut self,
         view: &Snapshot,
@@ -417,7 +416,7 @@ impl WatchState {
         Ok(())
     }
 
-    /// Why a connection may not have this watch, if so.
+    /// Why a connection is refused this watch, if it is.
     fn refusal(&self, watch_sender: &WatchSender, watch_id: u64) -> Option<Error> {
         if watch_sender.is_over() {
             let detail = "the connection has ended";
@@ -474,7 +473,7 @@ impl WatchState {
         batches.push(batch);
     }
 
-    /// Something waits for a watcher: hands it to the watch sender, unless that has its hands full.
+    /// Sends the events of a watcher, unless an earlier batch is still being sent.
     fn serve(&mut self, id: WatcherId, since: Option<std::time::Instant>) {
         let Some(route) = self.route_mut(id) else {
             return;
@@ -517,7 +516,7 @@ impl WatchState {
         self.post(&watch_sender, WatchBatch::Carry { id, notices, since });
     }
 
-    /// The watch sender has sent what it had for a watcher.
+    /// The last batch of a watcher has been sent.
     fn served(&mut self, id: WatcherId) {
         if let Some(route) = self.route_mut(id) {
             route.is_served = false;
@@ -527,7 +526,7 @@ impl WatchState {
         }
     }
 
-    /// Ends a watch without a word.
+    /// Ends a watch without an event to its client.
     fn end(&mut self, id: WatcherId, reason: &'static str) {
         if self.hub.cancel(id) {
             self.forget(id, reason);
@@ -552,7 +551,7 @@ impl WatchState {
         }
     }
 
-    /// A connection is over.
+    /// A connection has ended.
     fn leave(&mut self, watch_sender: &WatchSender) {
         let ours = (watch_sender.id(), 0)..=(watch_sender.id(), u64::MAX);
         let ids: Vec<WatcherId> = self.names.range(ours).map(|(_, id)| *id).collect();
@@ -562,7 +561,7 @@ impl WatchState {
         self.batches.remove(&watch_sender.id());
     }
 
-    /// The watches that there are, by connection.
+    /// All watches, ordered by connection.
     fn list(&self) -> Vec<WatchInfo> {
         let shown = self.names.values().filter_map(|id| {
             let route = self.routes.get(id.place())?.as_ref()?;
@@ -597,7 +596,7 @@ impl WatchState {
     }
 }
 
-/// Whether whoever it is may watch that.
+/// Whether the client may read what it wants to watch.
 fn may_watch(
     policy: &Policy,
     who: Result<&Arc<Identity>, &Error>,
