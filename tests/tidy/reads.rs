@@ -13,10 +13,7 @@ const STORE: &[&str] = &["applied", "get", "revision", "settled", "snapshot"];
 /// What the store is called where it is asked.
 const NAMES: &[&str] = &["front", "handle", "reader", "store"];
 /// Functions that show both to people, in no reply to a read. What does not any more leaves the list.
-const SHOWN: &[(&str, &str)] = &[
-    ("server/admin/probes.rs", "refresh"),
-    ("server/admin/service.rs", "status"),
-];
+const SHOWN: &[(&str, &str)] = &[("server/admin/service.rs", "status")];
 
 /// Functions of a file that ask the lease and the store.
 fn ask_both(text: &str) -> Vec<String> {

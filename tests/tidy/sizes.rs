@@ -21,11 +21,7 @@ const LARGER: &[(&str, &str)] = &[
     ("raft/consensus/explore.rs", "digest"),
     ("raft/consensus/mod.rs", "Consensus"),
     ("raft/consensus/mod.rs", "new"),
-    ("server/admin/probes.rs", "refresh"),
     ("server/config/mod.rs", "Config"),
-    ("server/session/mod.rs", "Sessions"),
-    ("server/session/scan.rs", "run"),
-    ("server/session/stream.rs", "dispatch"),
 ];
 
 /// Something too large in one file: its name, and how large it is.

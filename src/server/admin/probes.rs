@@ -11,12 +11,14 @@ use crate::raft::{Invalidation, Status};
 use crate::server::admin::{AdminSource, Answer, Check};
 use crate::server::metrics::{AlarmType, ConnectionMetrics, HashCheck, Metrics, OperationKind};
 use crate::server::session::Sessions;
+use crate::server::status::node_state::NodeState;
 use crate::server::status::startup::{Startup, StartupProgress};
 use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
 use crate::types::Role;
 
 /// The node, as its admin port sees it.
 pub(crate) struct NodeProbes {
+    pub(crate) node: Arc<NodeState>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) transport: Arc<TransportStats>,
     pub(crate) failed: tokio::sync::watch::Receiver<Option<String>>,
@@ -65,19 +67,21 @@ impl AdminSource for Probes {
     }
 
     fn no_space(&self) -> Option<String> {
-        self.node.get()?.sessions.room.alarm()
+        self.node.get()?.sessions.serving.room.alarm()
     }
 
     fn startup(&self) -> Startup {
         match self.node.get() {
             None => Startup::Opening,
-            Some(node) => node.startup.stands(&node.sessions),
+            Some(node) => node
+                .startup
+                .stands(&node.node, node.sessions.serving.store.applied()),
         }
     }
 
     fn cluster_version(&self) -> Option<u16> {
         let node = self.node.get()?;
-        Some(node.sessions.cluster_version.load(Ordering::Relaxed))
+        Some(node.node.cluster_version.load(Ordering::Relaxed))
     }
 
     fn render_metrics(&self) -> Option<String> {
@@ -100,7 +104,7 @@ impl NodeProbes {
     }
 
     async fn ready(&self) -> Vec<Check> {
-        let status = self.sessions.status.load_full();
+        let status = self.node.status.load_full();
         let leader = leader_known(&status);
         let linearizable_read = match leader.ok {
             true => self.linearizable_read().await,
@@ -132,12 +136,11 @@ impl NodeProbes {
     /// Whether this node has what its leader had a moment ago. A node that has just been restarted has
     /// not, and while it has not, another one must not be stopped.
     fn caught_up(&self) -> Check {
-        let sessions = &self.sessions;
-        let most = CAUGHT_UP_MAX.max(sessions.timing.election_timeout_max * 3);
-        let Some(fresh) = sessions.published.staleness() else {
+        let most = CAUGHT_UP_MAX.max(self.node.timing.election_timeout_max * 3);
+        let Some(fresh) = self.node.published.staleness() else {
             return Check::failed("caught_up", "the leader's commit index is not applied yet");
         };
-        let age = fresh.age(sessions.clock.now());
+        let age = fresh.age(self.node.clock.now());
         match age <= most {
             true => Check::ok("caught_up"),
             false => Check::failed(
@@ -180,7 +183,7 @@ impl NodeProbes {
     }
 
     fn serializable_read(&self) -> Check {
-        if self.sessions.readable.load(Ordering::Acquire) {
+        if self.node.is_readable() {
             Check::ok("serializable_read")
         } else {
             Check::failed(
@@ -202,29 +205,34 @@ impl NodeProbes {
     }
 
     fn data_corruption(&self) -> Check {
-        match self.sessions.integrity.warning() {
+        match self.node.integrity.warning() {
             None => Check::ok("data_corruption"),
             Some(warning) => Check::failed("data_corruption", warning),
         }
     }
 
     fn not_stopping(&self) -> Check {
-        if self.sessions.stopping.load(Ordering::Relaxed) {
+        if self.node.is_stopping() {
             Check::failed("not_stopping", "the node is stopping")
         } else {
             Check::ok("not_stopping")
         }
     }
 
-    /// Sets the gauges that repeat what is known elsewhere, and brings counters of the core up to
-    /// date: the core counts without knowing what a metric is.
+    /// Brings the metrics up to date that repeat what is known elsewhere: the core counts without
+    /// knowing what a metric is.
     fn refresh(&self, metrics: &Metrics) {
-        let sessions = &self.sessions;
-        let status = sessions.status.load();
-        let now = sessions.clock.now();
-        let cell = sessions.published.lease();
-        let counters = sessions.published.lease_counters();
+        self.refresh_lease(metrics);
+        self.refresh_raft(metrics);
+        self.refresh_work(metrics);
+        self.refresh_storage(metrics);
+        self.refresh_transport(metrics);
+    }
 
+    fn refresh_lease(&self, metrics: &Metrics) {
+        let now = self.node.clock.now();
+        let cell = self.node.published.lease();
+        let counters = self.node.published.lease_counters();
         let lease = &metrics.leader_lease;
         let valid = cell.as_ref().is_some_and(|cell| cell.is_valid(now));
         let remaining = cell
@@ -235,10 +243,10 @@ impl NodeProbes {
         lease.remaining_seconds.set(remaining.as_secs_f64());
         lease
             .duration_seconds
-            .set(sessions.lease_duration.as_secs_f64());
+            .set(self.node.timing.lease_duration.as_secs_f64());
         lease
             .max_clock_skew_seconds
-            .set(sessions.reader.lease_margin.as_secs_f64());
+            .set(self.sessions.serving.reader.lease_margin.as_secs_f64());
         lease.renewals.absolute(counters.renewals());
         lease.expirations.absolute(counters.expirations());
         lease.rejections.absolute(counters.rejections());
@@ -249,10 +257,13 @@ impl NodeProbes {
         for reason in Invalidation::ALL {
             lease.invalidations[reason].absolute(counters.invalidations(reason));
         }
+    }
 
+    fn refresh_raft(&self, metrics: &Metrics) {
+        let status = self.node.status.load();
         let raft = &metrics.raft;
-        let commit = sessions.published.commit();
-        let applied = sessions.store.applied();
+        let commit = self.node.published.commit();
+        let applied = self.sessions.serving.store.applied();
         raft.has_leader.set(flag(status.leader.is_some()));
         raft.is_leader.set(flag(status.role == Role::Leader));
         raft.is_learner.set(flag(status.role == Role::Learner));
@@ -260,12 +271,16 @@ impl NodeProbes {
         raft.commit_index.set(commit.0 as f64);
         raft.applied_index.set(applied.0 as f64);
         raft.proposals_committed.absolute(commit.0);
-        raft.lost_logs.absolute(sessions.published.lost_logs());
+        raft.lost_logs.absolute(self.node.published.lost_logs());
         raft.messages_refused
-            .absolute(sessions.published.messages_refused());
+            .absolute(self.node.published.messages_refused());
         raft.quarantined.set(flag(status.role == Role::Quarantined));
         raft.proposals_applied.absolute(applied.0);
-        let watches = sessions.watches.counts();
+    }
+
+    fn refresh_work(&self, metrics: &Metrics) {
+        let sessions = &self.sessions;
+        let watches = sessions.serving.watches.counts();
         let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::Relaxed) as f64;
         metrics.watch.watchers.set(count(&watches.watchers));
         metrics.watch.streams.set(count(&watches.streams));
@@ -273,40 +288,46 @@ impl NodeProbes {
         metrics.watch.pending.set(count(&watches.pending));
         metrics.watch.queued_bytes.set(count(&watches.queued_bytes));
         for class in Class::ALL {
-            let waiting = sessions.backlog.waiting(class);
+            let waiting = sessions.limits.backlog.waiting(class);
             metrics.work.in_flight[class].set(waiting as f64);
         }
-        metrics.work.room.set(sessions.backlog.room() as f64);
+        metrics.work.room.set(sessions.limits.backlog.room() as f64);
+    }
+
+    fn refresh_storage(&self, metrics: &Metrics) {
+        let serving = &self.sessions.serving;
         metrics
             .storage
             .revision
-            .set(sessions.store.revision() as f64);
+            .set(serving.store.revision() as f64);
         let history = &metrics.history;
-        let compact_revision = sessions.store.compact_revision();
+        let compact_revision = serving.store.compact_revision();
         history.compact_revision.set(compact_revision as f64);
         history
             .removed_through
-            .set(sessions.removed.through() as f64);
-        let (agreed, differed) = sessions.integrity.checks();
+            .set(serving.removed.through() as f64);
+        let (agreed, differed) = self.node.integrity.checks();
         let storage = &metrics.storage;
         storage.hash_checks[HashCheck::Agreed].absolute(agreed);
         storage.hash_checks[HashCheck::Differed].absolute(differed);
-        let is_alarm = !sessions.integrity.is_sound();
+        let is_alarm = !self.node.integrity.is_sound();
         storage.alarms[AlarmType::Corrupt].set(flag(is_alarm));
-        let is_full = sessions.room.is_alarm();
+        let is_full = serving.room.is_alarm();
         storage.alarms[AlarmType::NoSpace].set(flag(is_full));
         // What cannot be measured is not shown; the store reports its own failure.
-        if let Ok(bytes) = sessions.store.storage_bytes() {
+        if let Ok(bytes) = serving.store.storage_bytes() {
             storage.size_bytes.set(bytes as f64);
         }
 
         let mvcc = &metrics.mvcc;
-        let keys = sessions.store.keys();
+        let keys = serving.store.keys();
         mvcc.keys.set(keys.map_or(f64::NAN, |keys| keys as f64));
-        let operations = sessions.store.operations();
+        let operations = serving.store.operations();
         mvcc.operations[OperationKind::Put].absolute(operations.puts());
         mvcc.operations[OperationKind::Delete].absolute(operations.deletes());
+    }
 
+    fn refresh_transport(&self, metrics: &Metrics) {
         let ports = [
             (&metrics.transport.client.connections, Port::Client),
             (&metrics.transport.peer.connections, Port::Peer),

@@ -15,9 +15,10 @@ use crate::api::{
 use crate::raft::Configuration;
 use crate::server::admin::Progress;
 use crate::server::config::Settings;
-use crate::server::run::certificates::ReloadReports;
-use crate::server::run::drain::Drain;
 use crate::server::session::Sessions;
+use crate::server::session::drain::Drain;
+use crate::server::status::node_state::NodeState;
+use crate::server::status::reload::ReloadReports;
 use crate::server::status::startup::StartupProgress;
 use crate::sync::Mutex;
 use crate::transport::{ConnectionFacts, Endpoint};
@@ -28,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running node, for those who look after it.
 pub(crate) struct AdminService {
+    pub(crate) node: Arc<NodeState>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) startup: Arc<StartupProgress>,
     pub(crate) drain: Arc<Drain>,
@@ -77,7 +79,7 @@ impl AdminService {
         let asked = Arc::clone(sessions);
         let response = tokio::task::spawn_blocking(move || asked.status_response()).await;
         let Ok(ResponseBody::Status(status)) = response.map(|response| response.body) else {
-            return json!({"name": sessions.name});
+            return json!({"name": self.node.name});
         };
         let StatusResponse {
             name,
@@ -95,18 +97,18 @@ impl AdminService {
             reads,
             cluster_version,
         } = *status;
-        let leader = sessions.published.leader();
-        let known = leader.and_then(|leader| sessions.directory.member(leader));
-        let fresh = sessions.published.staleness();
-        let staleness = fresh.map(|fresh| fresh.age(sessions.clock.now()));
+        let leader = self.node.published.leader();
+        let known = leader.and_then(|leader| self.node.directory.member(leader));
+        let fresh = self.node.published.staleness();
+        let staleness = fresh.map(|fresh| fresh.age(self.node.clock.now()));
         json!({
             "name": name,
-            "id": sessions.member_id.to_string(),
-            "cluster_id": sessions.cluster_id.to_string(),
+            "id": self.node.member_id.to_string(),
+            "cluster_id": self.node.cluster_id.to_string(),
             "version": version,
             "cluster_version": cluster_version,
             "role": role.to_string(),
-            "term": sessions.published.term().0,
+            "term": self.node.published.term().0,
             "leader": leader.map(|leader| json!({
                 "id": leader.to_string(),
                 "name": known.map(|member| member.name),
@@ -115,7 +117,7 @@ impl AdminService {
             "commit_index": commit_index.0,
             "applied_index": applied_index.0,
             "staleness_ms": staleness.map(millis),
-            "revision": sessions.store.revision(),
+            "revision": sessions.serving.store.revision(),
             "compact_revision": history.compact_revision,
             "storage_bytes": storage_bytes,
             "quota_bytes": quota.bytes,
@@ -127,8 +129,8 @@ impl AdminService {
                 "follower": reads.follower,
                 "serializable": reads.serializable,
             },
-            "startup": self.startup.stands(sessions).document(),
-            "is_stopping": sessions.stopping.load(std::sync::atomic::Ordering::Relaxed),
+            "startup": self.startup.stands(&self.node, sessions.serving.store.applied()).document(),
+            "is_stopping": self.node.is_stopping(),
             "leader_lease": lease_document(&leader_lease),
             "warnings": warnings,
         })
@@ -152,21 +154,21 @@ impl AdminService {
         let sessions = &self.sessions;
         let configuration = sessions.configuration().await;
         let configuration = configuration.unwrap_or_default();
-        let leader = sessions.published.leader();
+        let leader = self.node.published.leader();
         let connected: Vec<String> = self
             .peer_port
             .connections()
             .iter()
             .map(|connection| connection.identity.name().to_owned())
             .collect();
-        let members = sessions.directory.members().into_iter().map(|member| {
+        let members = self.node.directory.members().into_iter().map(|member| {
             json!({
                 "id": member.id.to_string(),
                 "name": member.name,
                 "part": part_of(&configuration, member.id),
                 "is_leader": Some(member.id) == leader,
-                "is_this_node": member.id == sessions.member_id,
-                "is_connected": member.id == sessions.member_id || connected.contains(&member.name),
+                "is_this_node": member.id == self.node.member_id,
+                "is_connected": member.id == self.node.member_id || connected.contains(&member.name),
                 "peer_address": member.peer_address,
                 "client_address": member.client_address,
             })
@@ -212,14 +214,14 @@ impl AdminService {
 
     /// Begins the report and the counters shown here anew; those of Prometheus go on.
     pub(crate) fn reset_stats(&self) {
-        let counters = self.sessions.published.lease_counters();
+        let counters = self.node.published.lease_counters();
         let now = [
             counters.renewals(),
             counters.expirations(),
             counters.rejections(),
         ];
         *self.baseline() = now;
-        self.sessions.lease_stats.reset();
+        self.node.lease_stats.reset();
     }
 
     fn since_reset(&self, lease: &LeaderLeaseStatus) -> LeaderLeaseStatus {
@@ -308,7 +310,7 @@ impl AdminService {
 
     /// What watches there are, a thousand at most.
     pub(crate) async fn watches(&self) -> Value {
-        let listed = self.sessions.watches.list().await;
+        let listed = self.sessions.serving.watches.list().await;
         let shown: Vec<Value> = listed
             .iter()
             .map(|listed| {
@@ -327,7 +329,7 @@ impl AdminService {
                 })
             })
             .collect();
-        let open = &self.sessions.watches.counts().watchers;
+        let open = &self.sessions.serving.watches.counts().watchers;
         json!({
             "open": open.load(std::sync::atomic::Ordering::Relaxed),
             "watches": shown,
@@ -364,7 +366,7 @@ impl AdminService {
 
     /// The member of this name or id.
     pub(crate) fn find_member(&self, name_or_id: &str) -> Option<NodeId> {
-        let members = self.sessions.directory.members();
+        let members = self.node.directory.members();
         let found = members
             .iter()
             .find(|member| member.name == name_or_id || member.id.to_string() == name_or_id);
@@ -378,8 +380,8 @@ impl AdminService {
             .sessions
             .ask(request, Consistency::Linearizable, PATIENCE);
         asked.await?;
-        let leader = self.sessions.published.leader();
-        let known = leader.and_then(|leader| self.sessions.directory.member(leader));
+        let leader = self.node.published.leader();
+        let known = leader.and_then(|leader| self.node.directory.member(leader));
         Ok(json!({
             "transferred": true,
             "leader": leader.map(|leader| leader.to_string()),
@@ -395,7 +397,7 @@ impl AdminService {
             Some(Ok(leader)) => (true, leader, None),
             Some(Err(problem)) => (true, None, Some(problem)),
         };
-        let known = handed_over.and_then(|leader| self.sessions.directory.member(leader));
+        let known = handed_over.and_then(|leader| self.node.directory.member(leader));
         json!({
             "drained": true,
             "led": led,

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::start::StartError;
 use crate::server::config::TlsFiles;
 use crate::server::disk::tls::load_tls;
 use crate::server::metrics::{CertificateMetrics, Metrics, ReloadResult};
+use crate::server::status::reload::ReloadReports;
 use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;
 
@@ -63,45 +64,6 @@ pub(crate) struct Certificates {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What came of the last reload that somebody asked for.
-#[derive(Debug, Default)]
-pub(crate) struct ReloadReports(watch::Sender<ReloadReport>);
-
-#[derive(Debug, Default)]
-struct ReloadReport {
-    times: u64,
-    complaints: Vec<String>,
-}
-
-impl ReloadReports {
-    /// Asks for a reload and waits until it has been made.
-    ///
-    /// # Errors
-    /// What is wrong with the files, a sentence for each port; those in use stay in use.
-    ///
-    /// # Cancel safety
-    /// Safe; what was asked for is done all the same.
-    pub(crate) async fn ask(&self, asked: &Notify) -> Result<(), Vec<String>> {
-        let mut told = self.0.subscribe();
-        let before = told.borrow_and_update().times;
-        asked.notify_one();
-        let Ok(now) = told.wait_for(|now| now.times > before).await else {
-            return Err(vec!["this node is stopping".to_owned()]);
-        };
-        match now.complaints.is_empty() {
-            true => Ok(()),
-            false => Err(now.complaints.clone()),
-        }
-    }
-
-    fn say(&self, complaints: Vec<String>) {
-        self.0.send_modify(|told| {
-            told.times += 1;
-            told.complaints = complaints;
-        });
-    }
-}
-
 impl Certificates {
     /// Looks after them until it is dropped.
     pub(crate) async fn look_after(mut self) {
@@ -121,7 +83,7 @@ impl Certificates {
             if asked.is_ok() {
                 let complaints = [&self.client, &self.peer]
                     .map(|port_certificate| port_certificate.complaint.clone());
-                self.told.say(complaints.into_iter().flatten().collect());
+                self.told.report(complaints.into_iter().flatten().collect());
             }
             for port_certificate in [&self.client, &self.peer] {
                 let closed = port_certificate.endpoint.close_untrusted(UnixTime::now());

@@ -3,7 +3,6 @@
 
 pub(crate) mod backups;
 pub(crate) mod certificates;
-pub(crate) mod drain;
 pub mod offline;
 pub(crate) mod start;
 pub mod supervisor;

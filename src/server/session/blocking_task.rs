@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Sessions;
-use super::stream::timeout;
+use super::pending::timeout;
+use super::shared::Sessions;
 use crate::api::{Call, Error, ErrorKind, Request};
 use crate::kv::access::Author;
 use crate::server::disk::store::StoreError;
@@ -32,13 +32,13 @@ impl BlockingTask {
     pub(super) fn spawn(self, mut call: Call) {
         tokio::spawn(async move {
             let turn = match &call.request {
-                Request::Auth(_) => self.shared.access.hashing(),
-                _ => self.shared.keep_alives.clone(),
+                Request::Auth(_) => self.shared.serving.access.hashing(),
+                _ => self.shared.limits.keep_alives.clone(),
             };
             let turn = turn.acquire_owned().await;
             if stopwatch().saturating_duration_since(self.arrived) >= timeout(&call) {
                 // Nobody waits for what would be done.
-                let work = &self.shared.metrics.work;
+                let work = &self.shared.accounting.metrics.work;
                 work.expired[ExpiredIn::Queue].increment(1);
                 let refusal = Error::not_applied(
                     ErrorKind::DeadlineExceeded,
@@ -82,8 +82,9 @@ fn prepare(
     if let Request::Auth(auth) = &mut call.request {
         return Ok(auth::prepare(auth));
     }
-    let snapshot = shared.store.snapshot()?;
+    let snapshot = shared.serving.store.snapshot()?;
     shared
+        .serving
         .access
         .admit(principal, &snapshot, || call.request.clone())
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Sessions, not_readable};
+use super::refusals::not_readable;
+use super::shared::Sessions;
 use crate::api;
 use crate::api::{
     Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response, SnapshotCall,
@@ -37,7 +38,7 @@ impl Sessions {
         consistency: Consistency,
         patience: Duration,
     ) -> Result<Response, Error> {
-        api::validate(&request, &self.limits)?;
+        api::validate(&request, &self.limits.requests)?;
         let call = Call {
             timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
             consistency,
@@ -47,9 +48,15 @@ impl Sessions {
         };
         let question = LeaseQuestion::of(&call);
         match (self.hand_in(call, patience).await?, question) {
-            (Delivery::Reply(result), _) => result.map_err(|error| self.with_leader_address(error)),
+            (Delivery::Reply(result), _) => {
+                result.map_err(|error| self.node.with_leader_address(error))
+            }
             (Delivery::Leases(permit, asked), Some(question)) => {
-                if !self.readable.load(std::sync::atomic::Ordering::Acquire) {
+                if !self
+                    .node
+                    .readable
+                    .load(std::sync::atomic::Ordering::Acquire)
+                {
                     return Err(not_readable());
                 }
                 let node = Arc::clone(self);
@@ -76,8 +83,8 @@ impl Sessions {
     /// # Errors
     /// Why not.
     pub(crate) async fn confirm(&self, patience: Duration) -> Result<(), Error> {
-        let lease = self.published.lease();
-        if lease.is_some_and(|cell| cell.is_valid(self.clock.now())) {
+        let lease = self.node.published.lease();
+        if lease.is_some_and(|cell| cell.is_valid(self.node.clock.now())) {
             return Ok(());
         }
         let range = RangeRequest {
@@ -93,7 +100,7 @@ impl Sessions {
             request: Request::Range(range),
         };
         match self.hand_in(call, patience).await? {
-            Delivery::Reply(Err(error)) => Err(self.with_leader_address(error)),
+            Delivery::Reply(Err(error)) => Err(self.node.with_leader_address(error)),
             _ => Ok(()),
         }
     }
@@ -112,15 +119,17 @@ impl Sessions {
             self.catch_up(patience).await?;
         }
         // In turn with those who scan.
-        let turn = self.scans.clone().acquire_owned().await;
+        let turn = self.limits.scans.clone().acquire_owned().await;
         let node = Arc::clone(self);
         let read = move || {
             let _turn = turn;
-            if !node.integrity.is_sound() {
-                return Ok(Err(node.integrity.refusal()));
+            if !node.node.integrity.is_sound() {
+                return Ok(Err(node.node.integrity.refusal()));
             }
-            let snapshot = node.store.snapshot()?;
-            node.exports.answer(call, snapshot, &node.origins)
+            let snapshot = node.serving.store.snapshot()?;
+            node.serving
+                .exports
+                .answer(call, snapshot, &node.serving.origins)
         };
         match tokio::task::spawn_blocking(read).await {
             Ok(Ok(answer)) => answer,
@@ -134,10 +143,13 @@ impl Sessions {
 
     /// Waits until all that is committed by now, as far as this node knows, is applied and may be read.
     async fn catch_up(&self, patience: Duration) -> Result<(), Error> {
-        let committed = self.published.commit();
+        let committed = self.node.published.commit();
         let is_there = || {
-            self.store.applied() >= committed
-                && self.readable.load(std::sync::atomic::Ordering::Acquire)
+            self.serving.store.applied() >= committed
+                && self
+                    .node
+                    .readable
+                    .load(std::sync::atomic::Ordering::Acquire)
         };
         let waiting = async {
             while !is_there() {
@@ -158,7 +170,7 @@ impl Sessions {
     /// nobody can say.
     pub(crate) async fn configuration(&self) -> Option<Configuration> {
         let (answer, answered) = oneshot::channel();
-        let at = self.published.commit();
+        let at = self.node.published.commit();
         self.mailbox.send(Mail::ConfigurationAt(at, answer));
         let patience = tokio::time::timeout(GRACE, answered).await;
         patience.ok()?.ok()?

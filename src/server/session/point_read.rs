@@ -10,22 +10,23 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::api::{Consistency, Error, ErrorKind, ReadPath};
+use super::dispatch::{REPLIES_BYTES, Session};
+use super::pending::call_of;
+use super::phases::Phases;
+use super::refusals::{behind, lease_invalid, not_readable};
+use super::shared::Sessions;
+use crate::api::{Consistency, Error, ReadPath};
 use crate::kv::access::{Policy, Rules};
 use crate::node::{Answer, Captured, Demand, Judged, Looked, Read, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Point, StoreError};
-use crate::server::metrics::{OperationKind, Phase, ReadFallback, Sampler, stopwatch};
+use crate::server::metrics::{OperationKind, Phase, Sampler, stopwatch};
+use crate::server::session::slow_log::{Outcome, Summary};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{
     EncodedHeader, POINT_REPLY_BYTES, PointRead, Record, Wanted, encode_point_reply,
 };
 use crate::wire::{Frame, WireError};
-
-use super::phases::Phases;
-use super::stream::{REPLIES_BYTES, Session, call_of};
-use super::{Sessions, lease_invalid, not_readable};
-use crate::server::session::slow_log::{Outcome, Summary};
 
 /// Reads of a batch, with the record that each found.
 type LookedRecords<'r> = Looked<&'r [IndexedRead], Option<Record>>;
@@ -56,17 +57,25 @@ impl Session {
         reads: &[IndexedRead],
     ) -> Result<usize, WireError> {
         let shared = self.shared.clone();
-        let measured = shared.sampler.take(reads.len() as u64).then(stopwatch);
+        let measured = shared
+            .accounting
+            .sampler
+            .take(reads.len() as u64)
+            .then(stopwatch);
         let replied = self.replies.len();
         if !self.is_readable() {
             return self.read_unverified(frames, reads);
         }
         // The batch is closed.
-        let captured = Captured::of(reads, &shared.published, std::mem::take(&mut self.found));
+        let captured = Captured::of(
+            reads,
+            &shared.node.published,
+            std::mem::take(&mut self.found),
+        );
         let (looked_up, done) = match self.look_up(captured, frames) {
             Ok((looked, bytes)) => {
                 // Only now the clock: one reading and one check for the whole batch.
-                let judged = looked.judge(&*shared.clock);
+                let judged = looked.judge(&*shared.node.clock);
                 let count = judged.len();
                 self.replies.reserve(bytes + count * POINT_REPLY_BYTES);
                 (count, self.answer_round(&shared, judged, frames))
@@ -99,19 +108,23 @@ impl Session {
         let mut phases = Phases::begin(arrived);
         phases.until(Phase::Storage, now);
         let (shared, took) = (&self.shared, phases.total().as_secs_f64());
-        let metrics = &shared.metrics;
+        let metrics = &shared.accounting.metrics;
         metrics.reads.duration_seconds[ReadPath::Lease].record(took);
         metrics.requests.duration_seconds.of("range").record(took);
-        shared.account(now, &phases, Sampler::EVERY, || Summary {
-            method: "range",
-            outcome: Outcome::read(ReadPath::Lease, shared.store.revision()),
-            request_bytes: reads
-                .iter()
-                .map(|indexed| frames[indexed.frame].body.len())
-                .sum(),
-            reply_bytes,
-            beside: reads.len().saturating_sub(1),
-        });
+        shared
+            .accounting
+            .account(&shared.node.name, now, &phases, Sampler::EVERY, || {
+                Summary {
+                    method: "range",
+                    outcome: Outcome::read(ReadPath::Lease, shared.serving.store.revision()),
+                    request_bytes: reads
+                        .iter()
+                        .map(|indexed| frames[indexed.frame].body.len())
+                        .sum(),
+                    reply_bytes,
+                    beside: reads.len().saturating_sub(1),
+                }
+            });
     }
 
     /// A lease says nothing about a state that has not been compared with its hash yet, and nobody
@@ -141,7 +154,7 @@ impl Session {
     ) -> Result<(LookedRecords<'r>, usize), StoreError> {
         let mut bytes = 0;
         let looked = captured.look(|IndexedRead { frame, read }| {
-            let point = self.shared.store.get(read.key(&frames[*frame]));
+            let point = self.shared.serving.store.get(read.key(&frames[*frame]));
             point.map(|point| {
                 let record = point.record.as_ref();
                 bytes += record.map_or(0, |record| record.encoded().len());
@@ -161,11 +174,11 @@ impl Session {
         frames: &[Frame],
     ) -> Result<(), WireError> {
         // After the lookup: the rules are no older than what was found.
-        let rules = shared.access.rules();
+        let rules = shared.serving.access.rules();
         let rules = rules.as_deref().map(|policy| self.rules_of(policy));
         let mut headers = Headers::default();
         let mut counts = ReadCounts::default();
-        while let Some((indexed, result)) = judged.next(&shared.reader) {
+        while let Some((indexed, result)) = judged.next(&shared.serving.reader) {
             let read = &indexed.read;
             match result {
                 ReadResult::Answer(answer) => {
@@ -210,7 +223,7 @@ impl Session {
             headers.last = Some(Header {
                 revision: answer.revision(),
                 read: answer.read(),
-                encoded: EncodedHeader::new(&self.shared.header_of(answer)),
+                encoded: EncodedHeader::new(&self.shared.node.header_of(answer)),
             });
         }
         let header = headers.last.as_ref().expect("it was just made");
@@ -219,7 +232,7 @@ impl Session {
             &header.encoded,
             answer.found().as_ref(),
             request.wanted,
-            &self.shared.frame_limits,
+            &self.shared.limits.frames,
             &mut self.replies,
         );
         if let Err(error) = encoded {
@@ -242,24 +255,26 @@ impl Session {
             min_revision: request.min_revision,
         };
         let buffer = std::mem::take(&mut self.found);
-        let captured = Captured::released(&demand, permit, &shared.published, buffer);
+        let captured = Captured::released(&demand, permit, &shared.node.published, buffer);
         let looked = captured.look(|_| {
-            let point = shared.store.get(key);
+            let point = shared.serving.store.get(key);
             point.map(|point| ControlFlow::Break(point.into()))
         });
         let mut judged = match looked {
-            Ok(looked) => looked.judge(&*shared.clock),
+            Ok(looked) => looked.judge(&*shared.node.clock),
             Err(error) => {
                 let refusal = shared.fail(error);
                 return self.refuse_read(request, refusal);
             }
         };
-        let result = judged.next(&shared.reader).map(|(_, result)| result);
+        let result = judged
+            .next(&shared.serving.reader)
+            .map(|(_, result)| result);
         self.found = judged.finish().1;
         let Some(ReadResult::Answer(answer)) = result else {
             return self.refuse_read(request, behind());
         };
-        if let Some(policy) = shared.access.rules()
+        if let Some(policy) = shared.serving.access.rules()
             && let Err(error) = may_read(&self.rules_of(&policy), key)
         {
             let outcome = Outcome::refused(&error);
@@ -309,40 +324,6 @@ impl From<Point> for Source<Option<Record>> {
             revision: point.revision,
         }
     }
-}
-
-impl Sessions {
-    /// The state machine has not reached what a read must see: it waits at the driver.
-    pub(super) fn count_behind(&self, min_revision: i64) {
-        let reason = match min_revision > self.store.revision() {
-            true => ReadFallback::Revision,
-            false => ReadFallback::Behind,
-        };
-        self.metrics.reads.fallbacks[reason].increment(1);
-    }
-
-    /// The lease of this leadership is void: a read goes to the driver.
-    pub(super) fn count_lapsed(&self) {
-        let reason = match self.lease_enabled {
-            true => ReadFallback::LeaseInvalid,
-            false => ReadFallback::Disabled,
-        };
-        self.metrics.reads.fallbacks[reason].increment(1);
-    }
-
-    /// A read goes to the driver because this node has no lease.
-    pub(super) fn count_uncovered(&self, consistency: Consistency) {
-        if matches!(consistency, Consistency::MaxStaleness(_)) {
-            self.metrics.reads.fallbacks[ReadFallback::TooOld].increment(1);
-        }
-    }
-}
-
-pub(super) fn behind() -> Error {
-    Error::not_applied(
-        ErrorKind::Internal,
-        "the store is behind the applied index reported by consensus",
-    )
 }
 
 /// What the reply to a read of one key depends on, beside what is found.
@@ -411,7 +392,7 @@ impl ReadCounts {
     }
 
     fn report(&self, shared: &Sessions) {
-        let metrics = &shared.metrics;
+        let metrics = &shared.accounting.metrics;
         for (path, count) in PATHS.into_iter().zip(self.paths) {
             if count > 0 {
                 metrics.reads.total[path].increment(count);

@@ -6,19 +6,19 @@
 //! while it runs. Only then, with no more waiting ahead, it takes the steps of a
 //! [leased read](crate::node::Captured), and scans the snapshot that may be answered from.
 
-use std::ops::ControlFlow;
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::{Sessions, lease_invalid};
+use super::refusals::{behind, lease_invalid};
+use super::shared::Sessions;
 use crate::api::{
     AuthRequest, Call, Consistency, Error, ErrorKind, RangeRequest, Request, RequestKind, Response,
     ResponseBody, SnapshotCall, TxnRequest,
 };
-use crate::node::{Captured, Demand, ReadBuffer, ReadResult, Source};
+use crate::node::{Captured, Demand, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Snapshot, StoreError};
 use crate::server::mail::Mail;
@@ -26,7 +26,6 @@ use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::server::metrics::{ExpiredIn, OperationKind, stopwatch};
 use crate::server::session::auth::Principal;
 use crate::server::session::budget::ScanPermit;
-use crate::server::session::point_read::behind;
 
 /// What a read asks for.
 #[derive(Clone, Debug)]
@@ -86,9 +85,9 @@ impl Query {
     fn turn(&self, shared: &Sessions) -> Arc<Semaphore> {
         match self {
             Self::Auth(auth) if matches!(**auth, AuthRequest::Authenticate { .. }) => {
-                shared.access.hashing()
+                shared.serving.access.hashing()
             }
-            _ => shared.scans.clone(),
+            _ => shared.limits.scans.clone(),
         }
     }
 }
@@ -165,29 +164,54 @@ impl Scan {
         });
     }
 
-    /// It is its turn, `now`.
+    /// Runs the scan, `now` that it has its permits.
     fn run(self, now: Instant) -> Result<ScanOutcome, StoreError> {
         let shared = &*self.shared;
         if now.saturating_duration_since(self.began) >= self.left {
-            // Nobody waits for what would be found.
-            shared.metrics.work.expired[ExpiredIn::Scan].increment(1);
+            // The client has given up.
+            let expired = &shared.accounting.metrics.work.expired;
+            expired[ExpiredIn::Scan].increment(1);
             return Ok(ScanOutcome::Done(Err(Error::not_applied(
                 ErrorKind::DeadlineExceeded,
                 "the deadline passed while the read was queued: this node is overloaded",
             ))));
         }
-        if !shared.integrity.is_sound() {
-            return Ok(ScanOutcome::Done(Err(shared.integrity.refusal())));
+        if !shared.node.integrity.is_sound() {
+            let refusal = shared.node.integrity.refusal();
+            return Ok(ScanOutcome::Done(Err(refusal)));
         }
-        let (published, buffer) = (&shared.published, ReadBuffer::default());
-        let (result, call) = match self.on {
+        // Before the scan: whether the snapshot may be answered from is known now.
+        let answer = match self.look()? {
+            ReadResult::Answer(answer) => answer,
+            result => return Ok(self.fall_back(&result)),
+        };
+        let (header, path) = (shared.node.header_of(&answer), answer.read().path);
+        let snapshot = answer.into_found();
+        // The rules are no older than the snapshot.
+        let request = || self.query.request();
+        let access = &shared.serving.access;
+        if let Err(refusal) = access.admit(&self.principal, &snapshot, request)? {
+            return Ok(ScanOutcome::Done(Err(refusal)));
+        }
+        shared.accounting.metrics.reads.total[path].increment(1);
+        let found = self.find(snapshot)?;
+        Ok(ScanOutcome::Done(
+            found.map(|body| Response { header, body }),
+        ))
+    }
+
+    /// Takes a snapshot by the steps of a leased read.
+    fn look(&self) -> Result<ReadResult<Snapshot>, StoreError> {
+        let (published, buffer) = (&self.shared.node.published, ReadBuffer::default());
+        let min_revision = self.min_revision;
+        match &self.on {
             ScanAuthority::Released(permit) => {
                 let demand = Demand {
                     consistency: Consistency::Serializable,
-                    min_revision: self.min_revision,
+                    min_revision,
                 };
-                let captured = Captured::released(&demand, permit, published, buffer);
-                (shared.look_at_snapshot(captured)?, None)
+                let captured = Captured::released(&demand, *permit, published, buffer);
+                self.shared.look_at_snapshot(captured)
             }
             ScanAuthority::Own(call) => {
                 let demand = Demand {
@@ -197,93 +221,70 @@ impl Scan {
                         }
                         _ => call.consistency,
                     },
-                    min_revision: self.min_revision,
+                    min_revision,
                 };
                 let captured = Captured::of(slice::from_ref(&demand), published, buffer);
-                (shared.look_at_snapshot(captured)?, Some(call))
+                self.shared.look_at_snapshot(captured)
             }
-        };
-        // Before the scan: whether the snapshot will do is known now.
-        let answer = match (result, call) {
-            (ReadResult::Answer(answer), _) => answer,
-            (ReadResult::Lapsed, Some(call)) if call.consistency == Consistency::LeaseOnly => {
-                return Ok(ScanOutcome::Done(Err(lease_invalid())));
-            }
-            (result, call) => {
-                match &result {
-                    ReadResult::Lapsed => shared.count_lapsed(),
-                    ReadResult::Behind => shared.count_behind(self.min_revision),
-                    _ => call
-                        .iter()
-                        .for_each(|call| shared.count_uncovered(call.consistency)),
-                }
-                return Ok(call.map_or(ScanOutcome::Done(Err(behind())), ScanOutcome::Forward));
-            }
-        };
-        let (header, path) = (shared.header_of(&answer), answer.read().path);
-        let snapshot = answer.into_found();
-        // The rules are no older than the snapshot.
-        let asked = || self.query.request();
-        if let Err(refusal) = shared.access.admit(&self.principal, &snapshot, asked)? {
-            return Ok(ScanOutcome::Done(Err(refusal)));
         }
-        shared.metrics.reads.total[path].increment(1);
-        let operations = &shared.metrics.mvcc.operations;
+    }
+
+    /// The snapshot may not be answered from: the driver is asked, unless it has been or the client
+    /// wants nothing but the lease.
+    fn fall_back(self, result: &ReadResult<Snapshot>) -> ScanOutcome {
+        let shared = &self.shared;
+        let call = match self.on {
+            ScanAuthority::Own(call) => Some(call),
+            ScanAuthority::Released(_) => None,
+        };
+        match (result, &call) {
+            (ReadResult::Lapsed, Some(call)) if call.consistency == Consistency::LeaseOnly => {
+                return ScanOutcome::Done(Err(lease_invalid()));
+            }
+            (ReadResult::Lapsed, _) => shared.count_lapsed(),
+            (ReadResult::Behind, _) => shared.count_behind(self.min_revision),
+            (_, Some(call)) => shared.count_uncovered(call.consistency),
+            (_, None) => {}
+        }
+        call.map_or(ScanOutcome::Done(Err(behind())), ScanOutcome::Forward)
+    }
+
+    /// Reads what the query asks for from `snapshot`.
+    fn find(&self, snapshot: Snapshot) -> Result<Result<ResponseBody, Error>, StoreError> {
+        let shared = &*self.shared;
+        let limits = &shared.limits.requests;
+        let operations = &shared.accounting.metrics.mvcc.operations;
         match &self.query {
             Query::Range(_) | Query::Page(_) => operations[OperationKind::Range].increment(1),
             Query::Txn(_) => operations[OperationKind::Txn].increment(1),
             Query::Snapshot(_) | Query::Auth(_) => {}
         }
-        let found = match &self.query {
+        Ok(match &self.query {
             Query::Range(range) => {
-                crate::kv::range(&snapshot, range, &shared.limits)?.map(ResponseBody::Range)
+                crate::kv::range(&snapshot, range, limits)?.map(ResponseBody::Range)
             }
             Query::Page(range) => {
-                crate::kv::page(&snapshot, range, &shared.limits)?.map(ResponseBody::RangePage)
+                crate::kv::page(&snapshot, range, limits)?.map(ResponseBody::RangePage)
             }
             Query::Txn(txn) => crate::kv::read_txn(&snapshot, txn)?.map(ResponseBody::Txn),
-            Query::Snapshot(call) => shared
-                .exports
-                .answer(*call, snapshot, &shared.origins)?
-                .map(ResponseBody::Snapshot),
+            Query::Snapshot(call) => {
+                let (exports, origins) = (&shared.serving.exports, &shared.serving.origins);
+                let reply = exports.answer(*call, snapshot, origins)?;
+                reply.map(ResponseBody::Snapshot)
+            }
             Query::Auth(auth) => match &**auth {
                 AuthRequest::Authenticate { name, password } => {
-                    let access = &shared.access;
-                    let given = access.authenticate(&self.principal, &snapshot, name, password)?;
-                    if given.as_ref().is_err_and(is_rate_limited) {
-                        shared.count_rate_limited();
+                    let access = &shared.serving.access;
+                    let token = access.authenticate(&self.principal, &snapshot, name, password)?;
+                    if token.as_ref().is_err_and(is_rate_limited) {
+                        shared.accounting.count_rate_limited();
                     }
-                    given
+                    token
                 }
                 auth => crate::kv::access::read(&snapshot, auth)?,
             }
             .map(ResponseBody::Auth),
-        };
-        Ok(ScanOutcome::Done(
-            found.map(|body| Response { header, body }),
-        ))
-    }
-}
-
-impl Sessions {
-    /// Takes the steps of a leased read for the one of `captured`, which reads a snapshot.
-    pub(super) fn look_at_snapshot(
-        &self,
-        captured: Captured<&[Demand], Snapshot>,
-    ) -> Result<ReadResult<Snapshot>, StoreError> {
-        let looked = captured.look(|_| {
-            let snapshot = self.store.snapshot();
-            snapshot.map(|snapshot| {
-                ControlFlow::Break(Source {
-                    applied: snapshot.applied().index,
-                    revision: snapshot.revision(),
-                    found: snapshot,
-                })
-            })
-        })?;
-        let mut judged = looked.judge(&*self.clock);
-        let (_, result) = judged.next(&self.reader).expect("one read was captured");
-        Ok(result)
+        })
     }
 }
 

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::api::{Error, ReadPath, Response};
 use crate::server::metrics::Phase;
-use crate::server::session::traces::Account;
+use crate::server::session::traces::{Account, TraceId};
 use crate::sync::Mutex;
 
-use super::Sessions;
 use super::phases::Phases;
 
 /// So many lines may be written within [`PERIOD`].
@@ -87,7 +86,7 @@ impl Outcome {
 
 impl Summary {
     /// The same for a trace.
-    fn account(&self, is_slow: bool, phases: &Phases) -> Account {
+    pub(super) fn account(&self, is_slow: bool, phases: &Phases) -> Account {
         Account {
             method: self.method,
             code: self.outcome.code,
@@ -100,6 +99,35 @@ impl Summary {
             stretches: phases.stretches().to_vec(),
         }
     }
+
+    /// Writes the line of a slow request, after `left_out` slow requests that had none.
+    pub(super) fn log(
+        &self,
+        node: &str,
+        phases: &Phases,
+        trace_id: Option<TraceId>,
+        left_out: u64,
+    ) {
+        let millis = |time: Duration| time.as_micros() as f64 / 1e3;
+        tracing::warn!(
+            node = %node,
+            method = self.method,
+            outcome = self.outcome.code,
+            total_ms = millis(phases.total()),
+            queue_ms = millis(phases.spent(Phase::Queue)),
+            quorum_ms = millis(phases.spent(Phase::Quorum)),
+            apply_ms = millis(phases.spent(Phase::Apply)),
+            storage_ms = millis(phases.spent(Phase::Storage)),
+            request_bytes = self.request_bytes,
+            reply_bytes = self.reply_bytes,
+            beside = self.beside,
+            revision = self.outcome.revision,
+            read_path = self.outcome.path.map(|path| path.name()),
+            trace_id = trace_id.map(|id| id.to_string()),
+            left_out,
+            "slow request"
+        );
+    }
 }
 
 impl SlowLog {
@@ -111,11 +139,11 @@ impl SlowLog {
         }
     }
 
-    fn is_slow(&self, total: Duration) -> bool {
+    pub(super) fn is_slow(&self, total: Duration) -> bool {
         self.from.is_some_and(|from| total >= from)
     }
 
-    fn pace(&self, now: Instant) -> Option<u64> {
+    pub(super) fn pace(&self, now: Instant) -> Option<u64> {
         let mut pace = self.pace.lock();
         pace.take(now)
     }
@@ -135,60 +163,6 @@ impl Pace {
         }
         self.lines += 1;
         Some(std::mem::take(&mut self.left_out))
-    }
-}
-
-impl Sessions {
-    /// Has it counted what the time of a request went to, and told if it took too long: in the log,
-    /// and with a trace where there are any. Of others a share is traced. `now` is when it was
-    /// answered; it is measured for `stands_for` requests.
-    pub(super) fn account(
-        &self,
-        now: Instant,
-        phases: &Phases,
-        stands_for: u64,
-        summary: impl FnOnce() -> Summary,
-    ) {
-        let metrics = &self.metrics.phases;
-        phases.report(metrics);
-        let is_slow = self.slow.is_slow(phases.total());
-        let traces = self.traces.as_ref();
-        let is_drawn = traces.is_some_and(|traces| traces.draws(stands_for));
-        if !is_slow && !is_drawn {
-            return;
-        }
-        let summary = summary();
-        let mut line = None;
-        if is_slow {
-            metrics.slow.of(summary.method).increment(1);
-            line = self.slow.pace(now);
-        }
-        // What the log tells of can be looked at more closely.
-        let traces = traces.filter(|_| is_drawn || line.is_some());
-        let trace_id =
-            traces.map(|traces| traces.take(phases.began(), summary.account(is_slow, phases)));
-        let Some(left_out) = line else {
-            return;
-        };
-        let millis = |time: Duration| time.as_micros() as f64 / 1e3;
-        tracing::warn!(
-            node = %self.name,
-            method = summary.method,
-            outcome = summary.outcome.code,
-            total_ms = millis(phases.total()),
-            queue_ms = millis(phases.spent(Phase::Queue)),
-            quorum_ms = millis(phases.spent(Phase::Quorum)),
-            apply_ms = millis(phases.spent(Phase::Apply)),
-            storage_ms = millis(phases.spent(Phase::Storage)),
-            request_bytes = summary.request_bytes,
-            reply_bytes = summary.reply_bytes,
-            beside = summary.beside,
-            revision = summary.outcome.revision,
-            read_path = summary.outcome.path.map(|path| path.name()),
-            trace_id = trace_id.map(|id| id.to_string()),
-            left_out,
-            "slow request"
-        );
     }
 }
 

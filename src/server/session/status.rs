@@ -1,84 +1,49 @@
-//! What a node says of itself.
+//! The replies to requests about the node itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use super::Sessions;
+use super::shared::Sessions;
 use crate::api::{
     ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Response,
     ResponseBody, StatusResponse,
 };
-use crate::server::disk::store::StateReader;
 use crate::time::Instant;
 use crate::types::Role;
 
-/// How long a measured size is good enough.
-const SIZE_LIFETIME: Duration = Duration::from_secs(5);
-
-/// How much state lies on disk. To find out takes the storage engine a walk over all its tables, so
-/// it is asked now and then, not by everyone who wants to know.
-#[derive(Debug, Default)]
-pub(crate) struct StorageSize {
-    bytes: AtomicU64,
-    /// When it was measured, by the clock that does not stop; 0 for never.
-    measured: AtomicU64,
-}
-
-impl StorageSize {
-    fn bytes(&self, now: Instant, store: &StateReader) -> u64 {
-        let measured = self.measured.load(Ordering::Relaxed);
-        let age = Duration::from_nanos(now.boot.saturating_sub(measured));
-        if measured == 0 || age >= SIZE_LIFETIME {
-            // Of several who find it old, one measures.
-            let mine = self.measured.compare_exchange(
-                measured,
-                now.boot,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            if mine.is_ok() {
-                let bytes = store.storage_bytes().unwrap_or_default();
-                self.bytes.store(bytes, Ordering::Relaxed);
-            }
-        }
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
 impl Sessions {
     pub(crate) fn status_response(&self) -> Response {
-        let status = self.status.load();
-        let now = self.clock.now();
+        let status = self.node.status.load();
+        let now = self.node.clock.now();
         let body = StatusResponse {
-            name: self.name.clone(),
+            name: self.node.name.clone(),
             version: crate::version::VERSION.to_owned(),
             role: status.role,
             last_index: status.last.index,
-            commit_index: self.published.commit(),
-            applied_index: self.store.applied(),
-            storage_bytes: self.storage_size.bytes(now, &self.store),
+            commit_index: self.node.published.commit(),
+            applied_index: self.serving.store.applied(),
+            storage_bytes: self.serving.storage_size.bytes(now, &self.serving.store),
             leader_lease: self.lease_status(now),
-            members: self.directory.members(),
+            members: self.node.directory.members(),
             warnings: self.all_warnings(status.role),
             history: HistoryStatus {
-                compact_revision: self.store.compact_revision(),
-                removed_through: self.removed.through(),
+                compact_revision: self.serving.store.compact_revision(),
+                removed_through: self.serving.removed.through(),
             },
-            quota: self.room.status(),
-            reads: self.metrics.reads.counts(),
-            cluster_version: self.cluster_version.load(Ordering::Relaxed),
+            quota: self.serving.room.status(),
+            reads: self.accounting.metrics.reads.counts(),
+            cluster_version: self.node.cluster_version.load(Ordering::Relaxed),
         };
         Response {
-            header: self.header(self.store.revision()),
+            header: self.node.header(self.serving.store.revision()),
             body: ResponseBody::Status(Box::new(body)),
         }
     }
 
     pub(crate) fn lease_report_response(&self) -> Response {
-        let role = self.status.load().role;
-        let (timing, lease_stats) = (&self.timing, &self.lease_stats);
+        let role = self.node.status.load().role;
+        let (timing, lease_stats) = (&self.node.timing, &self.node.lease_stats);
         let mut body = LeaderLeaseReport {
-            name: self.name.clone(),
+            name: self.node.name.clone(),
             role,
             clock: ClockReading::default(),
             lease: LeaderLeaseStatus::default(),
@@ -96,27 +61,27 @@ impl Sessions {
             warnings: self.all_warnings(role),
         };
         // Last, so that little lies between the reading and its way out.
-        let now = self.clock.now();
+        let now = self.node.clock.now();
         body.lease = self.lease_status(now);
         body.clock = ClockReading {
             boot: now.boot,
             raw: now.raw,
         };
         Response {
-            header: self.header(self.store.revision()),
+            header: self.node.header(self.serving.store.revision()),
             body: ResponseBody::LeaderLeaseReport(Box::new(body)),
         }
     }
 
     fn lease_status(&self, now: Instant) -> LeaderLeaseStatus {
-        let lease = self.published.lease();
+        let lease = self.node.published.lease();
         let remaining = lease.as_ref().and_then(|cell| cell.remaining(now));
-        let counters = self.published.lease_counters();
+        let counters = self.node.published.lease_counters();
         LeaderLeaseStatus {
             is_valid: remaining.is_some(),
             remaining: remaining.unwrap_or_default(),
-            lease_duration: self.lease_duration,
-            max_clock_skew: self.reader.lease_margin,
+            lease_duration: self.node.timing.lease_duration,
+            max_clock_skew: self.serving.reader.lease_margin,
             renewals: counters.renewals(),
             expirations: counters.expirations(),
             rejections: counters.rejections(),
@@ -125,34 +90,15 @@ impl Sessions {
 
     fn all_warnings(&self, role: Role) -> Vec<String> {
         let quarantined = self
+            .node
             .quarantine_warning
             .iter()
             .filter(|_| role == Role::Quarantined);
-        let told = quarantined.chain(&self.warnings).cloned();
-        let found = self.integrity.warning().into_iter();
-        found.chain(self.room.warning()).chain(told).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::disk::store::{StateStore, StoreOptions};
-
-    #[test]
-    fn the_size_is_measured_now_and_then_and_not_for_everyone() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
-        let reader = store.unwrap().reader();
-        let size = StorageSize::default();
-        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        let measured = |seconds: u64| {
-            size.bytes(at(seconds), &reader);
-            size.measured.load(Ordering::Relaxed) / 1_000_000_000
-        };
-        assert_eq!(measured(100), 100);
-        assert_eq!(measured(104), 100);
-        assert_eq!(measured(105), 105);
-        assert_eq!(measured(106), 105);
+        let told = quarantined.chain(&self.node.warnings).cloned();
+        let found = self.node.integrity.warning().into_iter();
+        found
+            .chain(self.serving.room.warning())
+            .chain(told)
+            .collect()
     }
 }

@@ -1,6 +1,8 @@
-//! What a node knows of itself and of the others, for whoever asks.
+//! What a node knows of itself and of the other members.
 
 pub(crate) mod directory;
 pub(crate) mod integrity;
 pub(crate) mod lease_stats;
+pub(crate) mod node_state;
+pub(crate) mod reload;
 pub(crate) mod startup;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::server::session::Sessions;
+use super::node_state::NodeState;
 use crate::types::{LogIndex, Role};
 
 /// What a node that starts is doing.
@@ -61,12 +61,12 @@ pub(crate) struct StartupProgress {
 
 impl StartupProgress {
     /// How far the start is.
-    pub(crate) fn stands(&self, sessions: &Sessions) -> Startup {
+    pub(crate) fn stands(&self, node: &NodeState, applied: LogIndex) -> Startup {
         if self.has_caught_up.load(Ordering::Relaxed) {
             return Startup::Serving;
         }
-        let status = sessions.status.load();
-        if !sessions.readable.load(Ordering::Acquire) {
+        let status = node.status.load();
+        if !node.is_readable() {
             return match self.lacks_state {
                 true => Startup::Receiving,
                 false => Startup::Verifying,
@@ -76,15 +76,14 @@ impl StartupProgress {
             return Startup::Rebuilding;
         }
         // What proves how old the state is can only have been learned since this process began.
-        if sessions.published.staleness().is_some() {
+        if node.published.staleness().is_some() {
             self.has_caught_up.store(true, Ordering::Relaxed);
             return Startup::Serving;
         }
         if status.leader.is_none() {
             return Startup::Joining;
         }
-        let applied = sessions.store.applied();
-        let known = status.last.index.max(sessions.published.commit());
+        let known = status.last.index.max(node.published.commit());
         Startup::Replaying {
             done: applied.0.saturating_sub(self.applied.0),
             total: known.max(applied).0.saturating_sub(self.applied.0),

@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::disks::{Replica, Storage};
+use super::disks::{Replica, StartWarnings, Storage};
 use super::identity::Identity;
 use super::recovery::configuration_of;
 use crate::api::Member;
 use crate::kv;
 use crate::node::{Node, NodeOptions};
-use crate::raft::{Configuration, Published, Status};
+use crate::raft::Configuration;
 use crate::server::config::{ClusterState, Config};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::log_compactor::LogUse;
@@ -25,9 +24,7 @@ use crate::server::mail::Mailbox;
 use crate::server::metrics::Metrics;
 use crate::server::peers::Roster;
 use crate::server::peers::members::{MemberNames, OwnStanding};
-use crate::server::status::directory::Directory;
-use crate::server::status::integrity::Integrity;
-use crate::server::status::lease_stats::LeaseStats;
+use crate::server::status::node_state::NodeState;
 use crate::server::status::startup::StartupProgress;
 use crate::server::threads::fatal::{Exit, Fatal};
 use crate::server::watch::Watches;
@@ -62,16 +59,10 @@ pub(super) struct ReadyReplica {
 pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) mailbox: Arc<Mailbox>,
-    pub(super) status: Arc<ArcSwap<Status>>,
-    pub(super) published: Arc<Published>,
+    pub(super) node: Arc<NodeState>,
     pub(super) store: StateReader,
-    pub(super) readable: Arc<AtomicBool>,
-    pub(super) cluster_version: Arc<AtomicU16>,
-    pub(super) directory: Arc<Directory>,
     pub(super) standing: Arc<OwnStanding>,
     pub(super) startup: Arc<StartupProgress>,
-    pub(super) integrity: Arc<Integrity>,
-    pub(super) lease_stats: Arc<LeaseStats>,
     pub(super) watches: Arc<Watches>,
     pub(super) removed: Arc<GcProgress>,
     pub(super) log_use: Arc<LogUse>,
@@ -90,18 +81,15 @@ impl Core {
         metrics: Arc<Metrics>,
         storage: &Storage,
         replica: Replica,
+        warnings: StartWarnings,
     ) -> Self {
         let unproven = replica.restored.unproven;
         let configuration = configuration_of(&replica.restored).clone();
         let names = replica.names;
         // Until the node says more: who may be heard, and who is where.
         // The driver says at once what is committed of it.
-        let nobody = names.roster(
-            LogIndex(0),
-            true,
-            &Configuration::default(),
-            &Roster::default(),
-        );
+        let (none, empty) = (Configuration::default(), Roster::default());
+        let nobody = names.roster(LogIndex(0), true, &none, &empty);
         let roster = names.roster(LogIndex(0), false, &configuration, &nobody);
         let described = names.describe(&configuration);
         note_other_names(config, &described);
@@ -136,9 +124,11 @@ impl Core {
             metrics,
             storage,
             &node,
-            cluster_version,
+            warnings,
         );
-        shared.directory.set_members(&described);
+        let version = &shared.node.cluster_version;
+        version.store(cluster_version, Ordering::Relaxed);
+        shared.node.directory.set_members(&described);
         Self {
             replica: ReadyReplica {
                 node,
@@ -161,27 +151,38 @@ impl Shared {
         metrics: Arc<Metrics>,
         storage: &Storage,
         node: &Node,
-        cluster_version: u16,
+        warnings: StartWarnings,
     ) -> Self {
         let store = storage.store.reader();
         let incarnation = identity.data_dir.identity().incarnation;
+        let state = NodeState {
+            cluster_id: identity.cluster_id,
+            member_id: identity.member_id,
+            name: config.node.name.clone(),
+            timing: config.timing,
+            clock: identity.clock.clone(),
+            status: Arc::default(),
+            published: node.published(),
+            cluster_version: Arc::default(),
+            directory: Arc::default(),
+            integrity: Arc::default(),
+            readable: Arc::default(),
+            lease_stats: Arc::default(),
+            stopping: AtomicBool::new(false),
+            quarantine_warning: warnings.quarantine_warning,
+            warnings: warnings.warnings,
+        };
         let (fatal, failed) = Fatal::new(&config.node.name, exit_on_fatal);
         Self {
             metrics,
             mailbox: Arc::default(),
-            status: Arc::default(),
-            published: node.published(),
-            readable: Arc::default(),
-            cluster_version: Arc::new(AtomicU16::new(cluster_version)),
-            directory: Arc::default(),
+            node: Arc::new(state),
             standing: Arc::new(OwnStanding::new(incarnation)),
             startup: Arc::new(StartupProgress {
                 applied: store.applied(),
                 lacks_state: storage.lacks_state,
                 has_caught_up: AtomicBool::new(false),
             }),
-            integrity: Arc::default(),
-            lease_stats: Arc::default(),
             watches: Arc::default(),
             removed: Arc::default(),
             log_use: Arc::new(LogUse::new(storage.log.base().index)),

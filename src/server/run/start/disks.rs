@@ -22,7 +22,7 @@ pub(super) struct Disks {
     pub(super) storage: Storage,
     pub(super) state_dirs: StateDirs,
     pub(super) replica: Replica,
-    pub(super) notes: Notes,
+    pub(super) warnings: StartWarnings,
     pub(super) audit: Option<Audit>,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Replica {
     pub(super) names: MemberNames,
 }
 
-/// What the status says of the start for as long as the node runs.
-pub(super) struct Notes {
+/// Warnings of the start, which the status shows for as long as the node runs.
+pub(super) struct StartWarnings {
     pub(super) quarantine_warning: Option<String>,
     pub(super) warnings: Vec<String>,
 }
@@ -93,7 +93,7 @@ impl Disks {
                 cluster_version: recovered.cluster_version,
                 names: recovered.names,
             },
-            notes: Notes {
+            warnings: StartWarnings {
                 quarantine_warning: recovered.quarantine_warning,
                 warnings: recovered.warnings,
             },

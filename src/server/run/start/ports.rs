@@ -3,10 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::core::Shared;
-use super::disks::Notes;
 use super::error::{StartError, io_error};
 use super::identity::Identity;
 use super::recovery::store_options;
@@ -26,7 +25,9 @@ use crate::server::session::budget::ByteBudget;
 use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::Exporting;
-use crate::server::session::{Sessions, SlowLog, StorageSize, traces};
+use crate::server::session::{
+    Accounting, Serving, SessionLimits, Sessions, SlowLog, StorageSize, traces,
+};
 use crate::sync::Mutex;
 use crate::transport::{Admission, ClientListener, ListenerConfig};
 use crate::wire::FrameLimits;
@@ -75,6 +76,7 @@ impl Ports {
             peer: config.advertise.peer.clone().unwrap_or_default(),
         };
         shared
+            .node
             .directory
             .learn(identity.member_id, "", &advertised.client);
         let incoming = Arc::new(Incoming {
@@ -135,7 +137,7 @@ async fn start_peers(
     };
     let post = Arc::new(Post {
         mailbox: shared.mailbox.clone(),
-        directory: shared.directory.clone(),
+        directory: shared.node.directory.clone(),
         incoming: incoming.clone(),
         metrics: shared.metrics.clone(),
         standing: shared.standing.clone(),
@@ -150,7 +152,7 @@ async fn start_peers(
             error: io::Error::other(error),
         })?
         .map_err(StartError::Peers)?;
-    let version = shared.cluster_version.load(Ordering::Relaxed);
+    let version = shared.node.cluster_version.load(Ordering::Relaxed);
     peers.require_version(version);
     Ok(Arc::new(peers))
 }
@@ -160,69 +162,59 @@ pub(super) fn sessions(
     config: &Config,
     identity: &Identity,
     shared: &Shared,
-    notes: Notes,
     audit: Option<Audit>,
 ) -> (Arc<Sessions>, Option<Exporting>) {
-    let (cluster_id, member_id) = (identity.cluster_id, identity.member_id);
     let (traces, exporting) = traces::start(
         &config.tracing,
         &config.node.name,
-        cluster_id,
+        identity.cluster_id,
         identity.seed(),
         &shared.metrics,
     )
     .unzip();
-    let origins = Origins::of_node(cluster_id, member_id, shared.mailbox.clone());
     let sessions = Sessions {
-        cluster_id,
-        member_id,
-        name: config.node.name.clone(),
-        limits: config.limits,
-        frame_limits: FrameLimits::of(&config.limits),
-        in_flight_max: config.inflight_max,
-        budget: ByteBudget::new(config.work.bytes_max),
-        connection_bytes_max: config.work.connection_bytes_max,
-        backlog: Backlog::new(config.work.waiting_max),
-        room: Arc::new(Room::new(config.quota)),
-        storage_size: StorageSize::default(),
+        node: shared.node.clone(),
+        limits: SessionLimits {
+            requests: config.limits,
+            frames: FrameLimits::of(&config.limits),
+            in_flight_max: config.inflight_max,
+            connection_bytes_max: config.work.connection_bytes_max,
+            budget: ByteBudget::new(config.work.bytes_max),
+            backlog: Backlog::new(config.work.waiting_max),
+            scans: SessionLimits::scan_permits(),
+            keep_alives: SessionLimits::keep_alive_permits(),
+        },
+        serving: serving(config, identity, shared),
+        accounting: Accounting {
+            metrics: shared.metrics.clone(),
+            audit,
+            slow: SlowLog::new(config.log.slow_request),
+            traces,
+            sampler: Sampler::default(),
+        },
+        mailbox: shared.mailbox.clone(),
+        in_flight: AtomicUsize::new(0),
+        bootstraps_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
+        on_fatal: shared.fatal.for_store(),
+    };
+    (Arc::new(sessions), exporting)
+}
+
+fn serving(config: &Config, identity: &Identity, shared: &Shared) -> Serving {
+    let (cluster_id, member_id) = (identity.cluster_id, identity.member_id);
+    let gate = shared.store.gate().clone();
+    let origins = Origins::of_node(cluster_id, member_id, shared.mailbox.clone());
+    Serving {
         reader: Reader {
             lease_margin: config.timing.max_clock_skew,
         },
         store: shared.store.clone(),
-        readable: shared.readable.clone(),
-        published: shared.published.clone(),
-        status: shared.status.clone(),
-        clock: identity.clock.clone(),
-        mailbox: shared.mailbox.clone(),
-        directory: shared.directory.clone(),
-        metrics: shared.metrics.clone(),
+        storage_size: StorageSize::default(),
+        room: Arc::new(Room::new(config.quota)),
+        removed: shared.removed.clone(),
+        access: Access::new(gate, cluster_id, config.auth_token_ttl),
         watches: shared.watches.clone(),
-        audit,
-        access: Access::new(
-            shared.store.gate().clone(),
-            cluster_id,
-            config.auth_token_ttl,
-        ),
-        stopping: AtomicBool::new(false),
-        scans: Sessions::scan_slots(),
-        keep_alives: Sessions::keep_alive_slots(),
         exports: Arc::new(Exports::default()),
         origins: Arc::new(origins),
-        bootstraps_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
-        timing: config.timing,
-        lease_stats: shared.lease_stats.clone(),
-        lease_duration: config.timing.lease_duration,
-        lease_enabled: config.timing.lease_enabled,
-        in_flight: AtomicUsize::new(0),
-        removed: shared.removed.clone(),
-        integrity: shared.integrity.clone(),
-        slow: SlowLog::new(config.log.slow_request),
-        traces,
-        sampler: Sampler::default(),
-        cluster_version: shared.cluster_version.clone(),
-        quarantine_warning: notes.quarantine_warning,
-        warnings: notes.warnings,
-        on_fatal: shared.fatal.for_store(),
-    };
-    (Arc::new(sessions), exporting)
+    }
 }

@@ -53,8 +53,9 @@ impl Server {
 
     /// Whether this node leads and may answer linearizable reads alone right now.
     pub fn has_lease(&self) -> bool {
-        let now = self.sessions.clock.now();
+        let now = self.sessions.node.clock.now();
         self.sessions
+            .node
             .published
             .lease()
             .is_some_and(|cell| cell.is_valid(now))

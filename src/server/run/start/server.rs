@@ -106,11 +106,12 @@ impl Server {
             metrics,
             &disks.storage,
             disks.replica,
+            disks.warnings,
         );
         reached(Stage::Core);
         let roster = replica.roster.clone();
         let ports = Ports::new(&config, &identity, &shared, disks.state_dirs, roster).await?;
-        let (sessions, exporting) = sessions(&config, &identity, &shared, disks.notes, disks.audit);
+        let (sessions, exporting) = sessions(&config, &identity, &shared, disks.audit);
         reached(Stage::Ports);
         let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;
         reached(Stage::Threads);
@@ -137,7 +138,7 @@ impl Server {
             cluster_id: identity.cluster_id,
             client_address: ports.client_address,
             peer_address: ports.peer_address,
-            status: shared.status,
+            status: shared.node.status.clone(),
             failed: shared.failed,
             exit: shared.exit,
             admin,

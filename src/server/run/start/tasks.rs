@@ -16,9 +16,10 @@ use crate::server::config::Config;
 use crate::server::disk::quota::QuotaWatch;
 use crate::server::metrics::UPKEEP_INTERVAL;
 use crate::server::run::backups::Backups;
-use crate::server::run::certificates::{Certificates, PortCertificate, ReloadReports};
-use crate::server::run::drain::Drain;
+use crate::server::run::certificates::{Certificates, PortCertificate};
+use crate::server::session::drain::Drain;
 use crate::server::session::{Sessions, exports};
+use crate::server::status::reload::ReloadReports;
 use crate::sync::Mutex;
 use crate::transport::{ClientListener, CloseCode};
 
@@ -63,11 +64,11 @@ impl Tasks {
         shared.metrics.spawn_upkeep(UPKEEP_INTERVAL);
         let listener = ports.listener.clone();
         let accepting = tokio::spawn(sessions.clone().accept(listener.clone()));
-        tokio::spawn(exports::tend(sessions.exports.clone()));
+        tokio::spawn(exports::tend(sessions.serving.exports.clone()));
         let mut tending = JoinSet::new();
         let quota = QuotaWatch {
             name: config.node.name.clone(),
-            room: sessions.room.clone(),
+            room: sessions.serving.room.clone(),
             data_dir: config.node.data_dir.clone(),
             segment_bytes: config.storage.segment_bytes,
             store: shared.store.clone(),
@@ -81,9 +82,9 @@ impl Tasks {
             let backups = Backups {
                 config,
                 store: shared.store.clone(),
-                origins: sessions.origins.clone(),
-                readable: shared.readable.clone(),
-                integrity: shared.integrity.clone(),
+                origins: sessions.serving.origins.clone(),
+                readable: shared.node.readable.clone(),
+                integrity: shared.node.integrity.clone(),
                 metrics: shared.metrics.clone(),
                 stopping: backups_end.clone(),
                 on_fatal: shared.fatal.for_store(),
@@ -109,6 +110,7 @@ impl Tasks {
             reload,
             reloaded,
             drain: Arc::new(Drain {
+                node: shared.node.clone(),
                 sessions: sessions.clone(),
                 done: tokio::sync::Mutex::default(),
             }),
@@ -125,6 +127,7 @@ impl Tasks {
         sessions: &Arc<Sessions>,
     ) -> NodeProbes {
         NodeProbes {
+            node: shared.node.clone(),
             sessions: sessions.clone(),
             transport: shared.transport.clone(),
             failed: shared.failed.clone(),
@@ -146,6 +149,7 @@ impl Tasks {
         log: Option<LogControl>,
     ) -> AdminService {
         AdminService {
+            node: shared.node.clone(),
             sessions: sessions.clone(),
             startup: shared.startup.clone(),
             drain: self.drain.clone(),

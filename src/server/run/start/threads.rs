@@ -229,7 +229,7 @@ impl Ground<'_> {
             member_id: self.identity.member_id,
             watches: self.shared.watches.clone(),
             store: self.shared.store.clone(),
-            published: self.shared.published.clone(),
+            published: self.shared.node.published.clone(),
             clock: self.identity.clock.clone(),
             metrics: self.shared.metrics.clone(),
             seed: self.identity.seed(),
@@ -250,7 +250,7 @@ impl Ground<'_> {
             mailbox: self.shared.mailbox.clone(),
             metrics: self.shared.metrics.clone(),
             listener: self.shared.watches.clone(),
-            readable: self.shared.readable.clone(),
+            readable: self.shared.node.readable.clone(),
             lacks_state,
             received: self.ports.incoming.clone(),
             state_dirs: self.ports.incoming.state_dirs.clone(),
@@ -287,15 +287,15 @@ impl Ground<'_> {
         let observer = Reporter {
             name: config.node.name.clone(),
             metrics: shared.metrics.clone(),
-            lease_stats: shared.lease_stats.clone(),
-            integrity: shared.integrity.clone(),
+            lease_stats: shared.node.lease_stats.clone(),
+            integrity: shared.node.integrity.clone(),
             watches: shared.watches.clone(),
-            status: shared.status.clone(),
-            cluster_version: shared.cluster_version.clone(),
+            status: shared.node.status.clone(),
+            cluster_version: shared.node.cluster_version.clone(),
             exit: shared.exit.clone(),
             membership: Membership {
                 peers: self.ports.peers.clone(),
-                directory: shared.directory.clone(),
+                directory: shared.node.directory.clone(),
                 standing: shared.standing.clone(),
                 names: replica.names,
                 in_force: MembersInForce {
@@ -312,7 +312,7 @@ impl Ground<'_> {
             elections: Elections::default(),
             renewals: Renewals::new(config.timing.trusted_lease()),
         };
-        shared.status.store(Arc::new(replica.node.status()));
+        shared.node.status.store(Arc::new(replica.node.status()));
         let driver = Driver::new(
             replica.node,
             shared.mailbox.clone(),

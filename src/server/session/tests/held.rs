@@ -34,14 +34,14 @@ fn end_stream(world: &mut World) {
 async fn what_is_done_leaves_its_place_while_the_client_reads_nothing_and_his_stream_ends() {
     let mut world = World::new();
     let (outbox, frame) = in_flight(&mut world);
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 1);
     let done = Error::unknown(ErrorKind::LeaderChanged, "nobody knows");
     outbox.deliver(frame, Delivery::Reply(Err(done)));
     let patience = Duration::from_millis(20);
     let written = world.session.write(patience, std::future::pending()).await;
     assert_eq!(written, Err(StreamError::TooSlow));
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 0);
-    assert_eq!(world.shared.budget.taken(), 0);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 0);
+    assert_eq!(world.shared.limits.budget.taken(), 0);
     assert_eq!(world.shared.in_flight(), 1, "it is still to be given out");
 }
 
@@ -51,16 +51,16 @@ fn what_an_ended_stream_asked_for_keeps_its_place_until_it_is_done() {
     let (outbox, frame) = in_flight(&mut world);
     end_stream(&mut world);
     assert_eq!(world.shared.in_flight(), 0);
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 1);
     outbox.deliver(frame, Delivery::CaughtUp);
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 0);
-    assert_eq!(world.shared.budget.taken(), 0);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 0);
+    assert_eq!(world.shared.limits.budget.taken(), 0);
     // Or until nobody has it any more.
     let (outbox, _) = in_flight(&mut world);
     end_stream(&mut world);
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 1);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 1);
     drop(outbox);
-    assert_eq!(world.shared.backlog.waiting(Class::Write), 0);
+    assert_eq!(world.shared.limits.backlog.waiting(Class::Write), 0);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn guard(world: &mut World) {
         let entry = (world.last, Some(command.encode()));
         world.store.lock().unwrap().apply_batch(&[entry]).unwrap();
     }
-    assert!(world.shared.access.rules().is_some());
+    assert!(world.shared.serving.access.rules().is_some());
 }
 
 /// Without a runtime no errand could be begun.
@@ -135,7 +135,7 @@ fn a_password_is_not_hashed_for_whoever_may_not_set_it() {
 async fn whose_a_lease_is_can_be_looked_up_while_scans_take_all_their_slots() {
     let mut world = World::new();
     guard(&mut world);
-    let scans = world.shared.scans.clone();
+    let scans = world.shared.limits.scans.clone();
     let slots = u32::try_from(scans.available_permits()).unwrap();
     let _busy = scans.acquire_many_owned(slots).await.unwrap();
     let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);

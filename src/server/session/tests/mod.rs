@@ -14,25 +14,37 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
-use super::stream::{BATCH_MAX, REPLIES_BYTES, Session};
-use super::*;
+use super::connection::ConnectionState;
+use super::dispatch::{REPLIES_BYTES, Session};
+use super::stream::BATCH_MAX;
+use super::{Accounting, Serving, SessionLimits, Sessions, SlowLog, StorageSize};
 use crate::api::{
-    Call, Compare, CompareOp, Consistency, KeyRange, Limits, Outcome, PutRequest, RangeRequest,
-    ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
+    Call, Compare, CompareOp, Consistency, Error, ErrorKind, KeyRange, Limits, Outcome, PutRequest,
+    RangeRequest, ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
 };
 use crate::kv::{Command, Operation};
-use crate::node::{Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult};
+use crate::node::{
+    Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult, Reader,
+};
 use crate::raft::{Configuration, Entry, Payload, Restored, Status, Timing};
+use crate::server::disk::quota::Room;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, Stages};
-use crate::server::session::admission::AdmissionOptions;
+use crate::server::metrics::{Metrics, Sampler};
+use crate::server::session::admission::{AdmissionOptions, Backlog};
+use crate::server::session::auth::{Access, Audit, Principal};
+use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
+use crate::server::session::origins::Origins;
 use crate::server::session::point_read::IndexedRead;
-use crate::time::Instant;
-use crate::types::LogId;
+use crate::server::status::node_state::NodeState;
+use crate::server::watch::WatchSender;
+use crate::time::{Clock, Instant};
+use crate::types::{ClusterId, LogId, NodeId};
 use crate::wire::client::{ClientFrame, ServerFrame};
-use crate::wire::{Door, Frame, FrameReader, Kind, WireError, encode};
+use crate::wire::{Door, Frame, FrameLimits, FrameReader, Kind, WireError, encode};
 
 /// A clock that is set by hand, and may do something whenever it is read.
 struct TestClock {
@@ -112,62 +124,69 @@ impl World {
         let node = Node::new(options, restored, true, 0, clock.now());
         let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
         let store = store.unwrap();
-        let shared = Arc::new(Sessions {
+        let state = NodeState {
             cluster_id: ClusterId(1),
             member_id: NodeId(1),
             name: "n1".into(),
-            limits: Limits::DEFAULT,
-            frame_limits: FrameLimits::DEFAULT,
+            timing: Timing::default(),
+            clock: clock.clone(),
+            status: Arc::new(ArcSwap::from_pointee(Status::default())),
+            published: node.published(),
+            cluster_version: Arc::default(),
+            directory: Arc::default(),
+            integrity: Arc::default(),
+            readable: Arc::new(AtomicBool::new(true)),
+            lease_stats: Arc::default(),
+            stopping: AtomicBool::new(false),
+            quarantine_warning: None,
+            warnings: Vec::new(),
+        };
+        let limits = SessionLimits {
+            requests: Limits::DEFAULT,
+            frames: FrameLimits::DEFAULT,
             in_flight_max: 4096,
-            budget: ByteBudget::new(bytes_max),
             connection_bytes_max: bytes_max,
+            budget: ByteBudget::new(bytes_max),
             backlog: Backlog::new(waiting_max),
-            room: Arc::new(Room::new(crate::server::config::QuotaConfig {
-                bytes: 1 << 30,
-                warn_ratio: 0.8,
-            })),
+            scans: SessionLimits::scan_permits(),
+            keep_alives: SessionLimits::keep_alive_permits(),
+        };
+        let origins = Origins::fixed(ClusterId(7), NodeId(1), Configuration::default());
+        let serving = Serving {
             reader: Reader {
                 lease_margin: Duration::from_millis(50),
             },
             store: store.reader(),
             storage_size: StorageSize::default(),
-            readable: Arc::new(AtomicBool::new(true)),
-            published: node.published(),
-            status: Arc::new(ArcSwap::from_pointee(Status::default())),
-            clock: clock.clone(),
-            mailbox: Arc::default(),
-            directory: Arc::new(Directory::default()),
-            metrics: Metrics::new(),
-            watches: Arc::default(),
-            audit: has_audit.then(|| Audit::open(&folder.path().join("audit")).unwrap()),
+            room: Arc::new(Room::new(crate::server::config::QuotaConfig {
+                bytes: 1 << 30,
+                warn_ratio: 0.8,
+            })),
+            removed: Arc::default(),
             access: Access::new(
                 store.reader().gate().clone(),
                 ClusterId(1),
                 Duration::from_secs(300),
             ),
-            stopping: AtomicBool::new(false),
-            scans: Sessions::scan_slots(),
-            keep_alives: Sessions::keep_alive_slots(),
+            watches: Arc::default(),
             exports: Arc::default(),
-            origins: Arc::new(Origins::fixed(
-                ClusterId(7),
-                NodeId(1),
-                Configuration::default(),
-            )),
-            bootstraps_alone: false,
-            timing: Timing::default(),
-            lease_stats: Arc::default(),
-            lease_duration: Duration::from_millis(500),
-            lease_enabled: true,
-            in_flight: AtomicUsize::new(0),
-            removed: Arc::default(),
-            integrity: Arc::default(),
+            origins: Arc::new(origins),
+        };
+        let accounting = Accounting {
+            metrics: Metrics::new(),
+            audit: has_audit.then(|| Audit::open(&folder.path().join("audit")).unwrap()),
             slow: SlowLog::new(slow),
             traces: None,
             sampler: Sampler::default(),
-            cluster_version: Arc::default(),
-            quarantine_warning: None,
-            warnings: Vec::new(),
+        };
+        let shared = Arc::new(Sessions {
+            node: Arc::new(state),
+            limits,
+            serving,
+            accounting,
+            mailbox: Arc::default(),
+            in_flight: AtomicUsize::new(0),
+            bootstraps_alone: false,
             on_fatal: Box::new(|error| panic!("the store failed: {error}")),
         });
         let shares = shares(bytes_max);
@@ -189,7 +208,7 @@ impl World {
 
     fn has_lease(&self) -> bool {
         let now = self.clock.now();
-        let lease = self.shared.published.lease();
+        let lease = self.shared.node.published.lease();
         lease.is_some_and(|lease| lease.is_valid(now))
     }
 
@@ -378,7 +397,10 @@ fn reads_of_one_key_are_answered_on_the_spot_while_the_lease_holds() {
             _ => ReadPath::Lease,
         };
         assert_eq!(path(&response), expected, "{consistency:?}");
-        assert_eq!(response.header.revision, world.shared.store.revision());
+        assert_eq!(
+            response.header.revision,
+            world.shared.serving.store.revision()
+        );
     }
     assert!(world.get(Consistency::LinearizableQuorum, "k").is_none());
 }
@@ -562,7 +584,7 @@ fn what_no_transaction_may_be_is_refused_on_the_spot() {
 async fn an_unverified_state_is_never_served() {
     let mut world = World::new();
     world.put("k", "v");
-    world.shared.readable.store(false, Ordering::Release);
+    world.shared.node.readable.store(false, Ordering::Release);
     assert!(world.has_lease());
     for request in [get("k"), everything(), txn(vec![TxnOp::get("k")])] {
         for consistency in ALL {
@@ -638,7 +660,7 @@ fn a_request_beyond_the_budget_is_told_to_slow_down_and_those_before_are_not_los
     let reply = Delivery::Reply(Err(refused));
     world.session.complete((1, reply, Stages::default()));
     assert_eq!(world.replies().len(), 1);
-    assert_eq!(world.shared.budget.taken(), 0);
+    assert_eq!(world.shared.limits.budget.taken(), 0);
     assert!(world.ask(Consistency::Linearizable, put()).is_none());
     assert_eq!(world.shared.in_flight(), 1);
 }
@@ -680,7 +702,7 @@ fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
     assert_eq!(world.shared.in_flight(), 32);
     // A read that the lease covers waits nowhere.
     assert!(world.get(Consistency::Linearizable, "k").unwrap().is_ok());
-    let rendered = world.shared.metrics.render(|_| {});
+    let rendered = world.shared.accounting.metrics.render(|_| {});
     for class in ["scan", "write", "read", "keep_alive"] {
         let line =
             format!("leasehold_requests_rejected_total{{class=\"{class}\",reason=\"waiting\"}} 32");
@@ -728,7 +750,7 @@ async fn a_scan_whose_deadline_is_over_when_its_turn_comes_is_not_made() {
     };
     assert_eq!(error.kind, ErrorKind::DeadlineExceeded);
     assert_eq!(error.outcome, Outcome::NotApplied);
-    let rendered = world.shared.metrics.render(|_| {});
+    let rendered = world.shared.accounting.metrics.render(|_| {});
     let expired = "leasehold_requests_expired_total{phase=\"scan\"} 1";
     assert!(rendered.contains(expired), "{rendered}");
 }
@@ -777,7 +799,7 @@ fn what_is_no_request_is_an_error_whatever_else_the_batch_holds() {
 #[test]
 fn a_stopping_node_refuses_reads_too() {
     let mut world = World::new();
-    world.shared.stopping.store(true, Ordering::Relaxed);
+    world.shared.node.stopping.store(true, Ordering::Relaxed);
     let refused = world
         .get(Consistency::Linearizable, "k")
         .unwrap()
@@ -840,7 +862,7 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
         ..PutRequest::default()
     });
     let differs = crate::node::StateCheck::Undecided(crate::types::LogIndex(3));
-    world.shared.integrity.set(differs, 0);
+    world.shared.node.integrity.set(differs, 0);
     for request in [get("k"), everything(), put] {
         for consistency in ALL {
             let refused = world
@@ -857,6 +879,7 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
     assert!(status.warnings[0].contains("ALARM CORRUPT"));
     world
         .shared
+        .node
         .integrity
         .set(crate::node::StateCheck::Sound, 1);
     assert!(
@@ -871,7 +894,7 @@ fn a_state_that_differs_from_others_is_shown_to_nobody() {
 #[test]
 fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
     let mut world = World::new();
-    let published = world.shared.published.clone();
+    let published = world.shared.node.published.clone();
     let term = published.term();
     let demand = Demand {
         consistency: Consistency::LeaseOnly,
@@ -884,7 +907,7 @@ fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
     };
     world.node.handle(world.clock.now(), Input::Retire);
     assert_eq!(published.leader(), None, "it leads no more");
-    let header = world.shared.header_of(&answer);
+    let header = world.shared.node.header_of(&answer);
     assert_eq!(header.raft_term, term);
     assert_eq!(header.leader_id, Some(NodeId(1)));
 }

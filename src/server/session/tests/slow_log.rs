@@ -10,7 +10,7 @@ fn world(slow: Option<Duration>) -> World {
 }
 
 fn count(world: &World, series: &str) -> f64 {
-    let rendered = world.shared.metrics.render(|_| {});
+    let rendered = world.shared.accounting.metrics.render(|_| {});
     let line = rendered.lines().find_map(|line| line.strip_prefix(series));
     let value = line.unwrap_or_else(|| panic!("no {series} in:\n{rendered}"));
     value.trim().parse().unwrap()

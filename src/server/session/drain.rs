@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::refusals::stopping;
+use super::shared::Sessions;
 use crate::api::{Consistency, Request};
 use crate::node::Input;
 use crate::server::mail::Mail;
-use crate::server::session::{Sessions, stopping};
+use crate::server::status::node_state::NodeState;
 use crate::types::{NodeId, Role};
 
 /// How long a leader tries to hand leadership over.
@@ -34,6 +36,7 @@ pub(crate) struct DrainReport {
 
 /// Drains a node, once.
 pub(crate) struct Drain {
+    pub(crate) node: Arc<NodeState>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) done: tokio::sync::Mutex<Option<DrainReport>>,
 }
@@ -50,16 +53,16 @@ impl Drain {
         }
         let sessions = &self.sessions;
         let handed_over = self.hand_over().await;
-        sessions.stopping.store(true, Ordering::Relaxed);
+        self.node.stopping.store(true, Ordering::Relaxed);
         // Whoever watches goes on at another node.
-        sessions.watches.refuse(Some(stopping()));
+        sessions.serving.watches.refuse(Some(stopping()));
         let report = DrainReport {
             handed_over,
             unfinished: self.finish().await,
         };
         sessions.mailbox.send(Mail::Input(Input::Retire));
         tracing::info!(
-            node = %sessions.name,
+            node = %self.node.name,
             unfinished = report.unfinished,
             "drained: this node still replicates and votes, but serves no requests until it is \
              restarted"
@@ -71,8 +74,8 @@ impl Drain {
     /// Waits for the requests that were taken in, and says how many are left of them.
     async fn finish(&self) -> usize {
         let sessions = &self.sessions;
-        let until = sessions.clock.now() + DRAIN_PATIENCE;
-        while sessions.in_flight() > 0 && !sessions.clock.now().possibly_after(until) {
+        let until = self.node.clock.now() + DRAIN_PATIENCE;
+        while sessions.in_flight() > 0 && !self.node.clock.now().possibly_after(until) {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
         sessions.in_flight()
@@ -80,20 +83,22 @@ impl Drain {
 
     /// Moves leadership to another voter, if this node leads and another one is fit to.
     async fn hand_over(&self) -> Option<Result<Option<NodeId>, String>> {
-        let sessions = &self.sessions;
-        if sessions.status.load().role != Role::Leader || sessions.directory.members().len() < 2 {
+        if self.node.role() != Role::Leader || self.node.directory.members().len() < 2 {
             return None;
         }
         let request = Request::MoveLeader { target: None };
         let consistency = Consistency::default();
-        let moved = sessions.ask(request, consistency, HAND_OVER_PATIENCE).await;
+        let moved = self
+            .sessions
+            .ask(request, consistency, HAND_OVER_PATIENCE)
+            .await;
         Some(match moved {
             Ok(_) => {
-                tracing::info!(node = %sessions.name, "leadership transferred");
-                Ok(sessions.published.leader())
+                tracing::info!(node = %self.node.name, "leadership transferred");
+                Ok(self.node.published.leader())
             }
             Err(error) => {
-                tracing::warn!(node = %sessions.name, %error, "leadership was not transferred");
+                tracing::warn!(node = %self.node.name, %error, "leadership was not transferred");
                 Err(error.to_string())
             }
         })

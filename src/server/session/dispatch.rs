@@ -1,0 +1,461 @@
+//! The requests of one stream, other than reads of one key: each is answered here, or registered with
+//! what it holds of the node and handed to the watch thread, to a scan, or to the driver.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::sync::Semaphore;
+
+use super::connection::ConnectionState;
+use super::pending::{PendingKind, PendingRequest, RequestTiming, call_of, timeout};
+use super::refusals::{bootstraps_alone, not_readable, slow_down, stopping};
+use super::shared::Sessions;
+use crate::api;
+use crate::api::{
+    AuthRequest, Call, Class, Consistency, Error, ErrorKind, Request, RequestKind, Response,
+    ResponseBody,
+};
+use crate::kv::access::Author;
+use crate::node::{ReadBuffer, wants_lease};
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Completion, HeldResources, Outbox};
+use crate::server::metrics::Rejection;
+use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
+use crate::server::session::blocking_task::BlockingTask;
+use crate::server::session::lease_query::LeaseQuestion;
+use crate::server::session::scan::{Query, Scan, ScanAuthority};
+use crate::server::session::{auth, lease_query};
+use crate::server::watch::{Control, Reply};
+use crate::types::Role;
+use crate::wire::client::ClientFrame;
+use crate::wire::point::Record;
+use crate::wire::{Frame, WireError};
+
+/// The bytes of replies from which on they are written at once, before more is taken in: what a
+/// client that reads slowly can make a stream hold is this and one reply more.
+pub(super) const REPLIES_BYTES: usize = 256 << 10;
+/// What a request costs beside its bytes while it waits.
+const REQUEST_BYTES: usize = 512;
+/// When to ask again if the node holds too many bytes already.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// One stream of a client.
+pub(super) struct Session {
+    pub(super) shared: Arc<Sessions>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) connection: Arc<ConnectionState>,
+    /// Requests of this stream that were handed on.
+    pub(super) waiting: BTreeMap<u64, PendingRequest>,
+    /// What is to be written down of requests once they are answered.
+    pub(super) notes: BTreeMap<u64, Note>,
+    /// Requests on their way to the driver, once the batch is done.
+    pub(super) leaving: Vec<Mail>,
+    /// Answers that have come and are not given out yet.
+    pub(super) answers: Vec<Completion>,
+    /// Encoded replies that are not written yet.
+    pub(super) replies: BytesMut,
+    /// Of the scans whose results are among them.
+    pub(super) scan_permits: Vec<HeldResources>,
+    /// Where the lookups of a batch put what they find.
+    pub(super) found: ReadBuffer<Option<Record>>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Sessions>, connection: Arc<ConnectionState>) -> Self {
+        Self {
+            shared,
+            connection,
+            outbox: Arc::default(),
+            waiting: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            leaving: Vec::new(),
+            answers: Vec::new(),
+            replies: BytesMut::new(),
+            scan_permits: Vec::new(),
+            found: ReadBuffer::default(),
+        }
+    }
+
+    /// Who is at the other end of the connection.
+    pub(super) fn principal(&self) -> &Arc<Principal> {
+        &self.connection.principal
+    }
+
+    /// Whether the state may be served: an unverified one never is.
+    pub(super) fn is_readable(&self) -> bool {
+        self.shared.node.is_readable()
+    }
+
+    /// Where scans of this connection wait for their turn.
+    pub(super) fn connection_scans(&self) -> Arc<Semaphore> {
+        self.connection.scans.clone()
+    }
+
+    /// Has a read of many keys made.
+    pub(super) fn scan(&mut self, frame: u64, query: Query, call: Call, bytes: usize) {
+        let kind = PendingKind::read(query.clone(), &call);
+        let timeout = timeout(&call);
+        // A transaction that only reads is asked for as one thing, like a read of one key.
+        let class = call.request.spec().class;
+        let timing = RequestTiming::begin(bytes);
+        self.run_scan(
+            timing,
+            frame,
+            class,
+            query,
+            timeout,
+            kind,
+            ScanAuthority::Own(call),
+        );
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two kinds of scans, which differ in all of them"
+    )]
+    pub(super) fn run_scan(
+        &mut self,
+        timing: RequestTiming,
+        frame: u64,
+        class: Class,
+        query: Query,
+        left: Duration,
+        kind: PendingKind,
+        on: ScanAuthority,
+    ) {
+        let min_revision = match kind {
+            PendingKind::Read { min_revision, .. } => min_revision,
+            _ => 0,
+        };
+        let scan = Scan {
+            shared: self.shared.clone(),
+            principal: self.principal().clone(),
+            outbox: self.outbox.clone(),
+            frame,
+            query,
+            min_revision,
+            began: timing.phases.accounted(),
+            left,
+            on,
+        };
+        // What it may find is what the node may have to hold.
+        let bytes = self.shared.limits.requests.reply_bytes_max;
+        if self.register(timing, frame, class, kind, bytes) {
+            scan.spawn(self.connection.scans.clone());
+        }
+    }
+
+    /// Puts a request of `bytes` among those that go to the driver when the batch is done.
+    pub(super) fn enqueue(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
+        let kind = match Query::of(&call.request) {
+            Some(query) => PendingKind::read(query, &call),
+            None => match LeaseQuestion::of(&call) {
+                Some(question) => PendingKind::Leases(question),
+                None => PendingKind::of(&call.request),
+            },
+        };
+        let class = call.request.spec().class;
+        let timing = RequestTiming::begin(bytes);
+        if self.register(timing, frame, class, kind, bytes) {
+            let outbox = self.outbox.clone();
+            self.leaving.push(Mail::Request {
+                call,
+                arrived: timing.phases.began(),
+                author,
+                outbox,
+                frame,
+            });
+        }
+    }
+
+    /// Sends to the driver, in one step, what was left to it.
+    pub(super) fn submit(&mut self) {
+        if !self.leaving.is_empty() {
+            self.shared.mailbox.send_all(self.leaving.drain(..));
+        }
+    }
+
+    /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
+    /// uses a number again while the first use waits gets one answer for both.
+    #[must_use = "what is asked twice is done once"]
+    pub(super) fn register(
+        &mut self,
+        timing: RequestTiming,
+        frame: u64,
+        class: Class,
+        kind: PendingKind,
+        bytes: usize,
+    ) -> bool {
+        let Entry::Vacant(entry) = self.waiting.entry(frame) else {
+            return false;
+        };
+        let permit = match self.shared.limits.backlog.enter(class) {
+            Ok(permit) => permit,
+            Err(full) => {
+                self.reject(frame, class, Rejection::Waiting, &kind, full.retry_after);
+                return false;
+            }
+        };
+        let bytes = bytes + REQUEST_BYTES;
+        let reserved = self.connection.budget.take(bytes);
+        let budget = &self.shared.limits.budget;
+        let reserved = reserved.and_then(|connection| Some((connection, budget.take(bytes)?)));
+        let Some((connection_bytes, node_bytes)) = reserved else {
+            drop(permit);
+            self.reject(frame, class, Rejection::Memory, &kind, RETRY_AFTER);
+            return false;
+        };
+        entry.insert(PendingRequest {
+            timing,
+            kind,
+            backlog_permit: Some(permit),
+            node_bytes: Some(node_bytes),
+            connection_bytes,
+        });
+        self.connection.in_flight.enter();
+        self.shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// There is too much to do for a request: nothing has been done for it.
+    fn reject(
+        &mut self,
+        frame: u64,
+        class: Class,
+        reason: Rejection,
+        kind: &PendingKind,
+        retry_after: Duration,
+    ) {
+        let metrics = &self.shared.accounting.metrics.work;
+        metrics.rejected[class][reason].increment(1);
+        self.reply(frame, kind.method(), Err(slow_down(reason, retry_after)));
+    }
+
+    /// Has it written down of what was asked and not answered that nobody here knows what became of it.
+    fn note_unanswered(&mut self) {
+        let Some(audit) = &self.shared.accounting.audit else {
+            return;
+        };
+        let unknown: Result<Response, Error> = Err(Error::unknown(
+            ErrorKind::ConnectionLost,
+            "the stream of the request was closed before it could be answered",
+        ));
+        for (frame, note) in std::mem::take(&mut self.notes) {
+            if let Some(pending) = self.waiting.get(&frame) {
+                let (principal, address) = (&self.connection.principal, self.connection.address);
+                audit.record(principal, address, pending.kind.method(), &note, &unknown);
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn dispatch(&mut self, frame: &Frame, is_stopping: bool) -> Result<(), WireError> {
+        let ClientFrame {
+            request_id,
+            mut call,
+        } = call_of(frame)?;
+        let spec = call.request.spec();
+        let method = spec.name;
+        // Another request waits under this number: its answer is for both, and its note stays.
+        if self.waiting.contains_key(&request_id) {
+            return Ok(());
+        }
+        if self.shared.accounting.audit.is_some() {
+            self.notes.insert(request_id, Note::of(&call.request));
+        }
+        // How it stands can be asked of a node that is out of service, too.
+        if is_stopping && spec.kind != RequestKind::Node {
+            self.reply(request_id, method, Err(stopping()));
+            return Ok(());
+        }
+        if let Err(error) = api::validate(&call.request, &self.shared.limits.requests) {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
+        lease_query::stamp(&mut call.request);
+        if AuthorizationPoint::of(spec.kind) == AuthorizationPoint::AtOnce
+            && let Err(error) = self
+                .shared
+                .serving
+                .access
+                .admit_at_once(self.principal(), &call.request)
+        {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
+        }
+        if self.answer_at_once(request_id, &call.request) {
+            return Ok(());
+        }
+        if !self.shared.node.integrity.is_sound() && spec.kind != RequestKind::Transfer {
+            let refusal = self.shared.node.integrity.refusal();
+            self.reply(request_id, method, Err(refusal));
+            return Ok(());
+        }
+        if self.shared.bootstraps_alone && matches!(call.request, Request::MemberAdd(_)) {
+            self.reply(request_id, method, Err(bootstraps_alone()));
+            return Ok(());
+        }
+        let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
+            return Ok(());
+        };
+        let is_own = call.consistency != Consistency::LinearizableQuorum;
+        match Query::of(&call.request).filter(|_| is_own) {
+            Some(query) if self.is_readable() => {
+                self.scan(request_id, query, call, frame.body.len());
+            }
+            // Under the lease, as a read of one key.
+            Some(_) if !wants_lease(call.consistency) => {
+                self.reply(request_id, method, Err(not_readable()));
+            }
+            _ => self.authorize(request_id, call, frame.body.len()),
+        }
+        Ok(())
+    }
+
+    /// Answers a request about the node or the connection itself, and a login that has to wait. Whether
+    /// it did.
+    fn answer_at_once(&mut self, request_id: u64, request: &Request) -> bool {
+        let shared = self.shared.clone();
+        let access = &shared.serving.access;
+        let result = match request {
+            Request::Auth(AuthRequest::UseToken { token }) => {
+                let used = access.use_token(self.principal(), token);
+                used.map(|used| Response {
+                    header: shared.node.header(shared.serving.store.revision()),
+                    body: ResponseBody::Auth(used),
+                })
+            }
+            Request::Auth(AuthRequest::Authenticate { name, .. }) => {
+                let Err(error) = access.may_try(self.principal(), name) else {
+                    return false;
+                };
+                shared.accounting.count_rate_limited();
+                Err(error)
+            }
+            Request::Status => Ok(shared.status_response()),
+            Request::LeaderLeaseReport => Ok(shared.lease_report_response()),
+            _ => return false,
+        };
+        self.reply(request_id, request.method(), result);
+        true
+    }
+
+    /// Leaves a request to the driver; before that, what of it takes time is done elsewhere.
+    fn authorize(&mut self, frame: u64, mut call: Call, bytes: usize) {
+        let method = call.request.method();
+        let author = match self
+            .shared
+            .serving
+            .access
+            .author(self.principal(), &call.request)
+        {
+            Ok(author) => author,
+            Err(error) => return self.reply(frame, method, Err(error)),
+        };
+        match &mut call.request {
+            Request::Auth(auth) if auth.spec().kind == RequestKind::Write => {
+                if !auth::has_plain_password(auth) {
+                    return match auth::prepare(auth) {
+                        Ok(()) => self.enqueue(frame, call, author, bytes),
+                        Err(error) => self.reply(frame, method, Err(error)),
+                    };
+                }
+            }
+            Request::LeaseKeepAlive(_) if self.shared.serving.access.rules().is_some() => {}
+            _ => return self.enqueue(frame, call, author, bytes),
+        }
+        // To hash is work: it is not done for whoever would be refused. What counts is still what the
+        // state machine says.
+        if matches!(call.request, Request::Auth(_))
+            && let Err(denied) = self
+                .shared
+                .serving
+                .access
+                .admit_at_once(self.principal(), &call.request)
+        {
+            // Who does not lead may have old rules.
+            let refusal = match self.shared.node.published.role() {
+                Role::Leader => denied,
+                _ => self.shared.node.not_leader(),
+            };
+            return self.reply(frame, method, Err(refusal));
+        }
+        let class = call.request.spec().class;
+        let timing = RequestTiming::begin(bytes);
+        if self.register(timing, frame, class, PendingKind::of(&call.request), bytes) {
+            let task = BlockingTask {
+                shared: self.shared.clone(),
+                principal: self.principal().clone(),
+                outbox: self.outbox.clone(),
+                frame,
+                author,
+                arrived: timing.phases.began(),
+            };
+            task.spawn(call);
+        }
+    }
+
+    /// Leaves what is about a watch to the watch thread, which any node has; gives back what is not.
+    fn watch_control(&mut self, frame: u64, call: Call, bytes: usize) -> Option<Call> {
+        let method = call.request.method();
+        let (watch_id, control) = match call.request {
+            Request::Watch { watch_id, watch } => (watch_id, Control::Watch(watch)),
+            Request::WatchCancel { watch_id } => (watch_id, Control::Cancel),
+            Request::WatchProgress { watch_id } => (watch_id, Control::Progress),
+            _ => return Some(call),
+        };
+        if !self.is_readable() {
+            self.reply(frame, method, Err(not_readable()));
+        } else if self.register(
+            RequestTiming::begin(bytes),
+            frame,
+            Class::Read,
+            PendingKind::Other(method),
+            bytes,
+        ) {
+            let reply = Reply {
+                outbox: self.outbox.clone(),
+                frame,
+            };
+            let watch_sender = &self.connection.watch_sender;
+            let principal = self.connection.principal.identity();
+            self.shared
+                .serving
+                .watches
+                .control(watch_sender, watch_id, control, principal, reply);
+        }
+        None
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.connection.in_flight.leave(self.waiting.len());
+        self.shared
+            .in_flight
+            .fetch_sub(self.waiting.len(), Ordering::Relaxed);
+        self.note_unanswered();
+        // For these nothing is done.
+        for mail in self.leaving.drain(..) {
+            if let Mail::Request { frame, .. } = mail {
+                self.waiting.remove(&frame);
+            }
+        }
+        // For the others somebody works, who does not know that nobody waits.
+        let waiting = std::mem::take(&mut self.waiting);
+        let held = waiting.into_iter().filter_map(|(frame, pending)| {
+            let held: HeldResources = Box::new((
+                pending.backlog_permit?,
+                pending.node_bytes,
+                pending.connection_bytes,
+            ));
+            Some((frame, held))
+        });
+        self.outbox.abandon(held.collect());
+    }
+}

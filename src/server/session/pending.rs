@@ -1,0 +1,124 @@
+//! A request between its arrival and its reply: what it was, what it holds of the node, and where its
+//! time goes.
+
+use std::time::{Duration, Instant};
+
+use super::phases::Phases;
+use crate::api::{Call, Consistency, Outcome, Request};
+use crate::server::mail::outbox::{Delivery, Stages};
+use crate::server::metrics::stopwatch;
+use crate::server::session::admission::BacklogPermit;
+use crate::server::session::budget::ReservedBytes;
+use crate::server::session::lease_query::LeaseQuestion;
+use crate::server::session::scan::Query;
+use crate::wire::client::ClientFrame;
+use crate::wire::{Frame, WireError};
+
+/// The longest that a request waits here, ten minutes, whatever it asks for: what its client has long
+/// forgotten would otherwise take up room for weeks.
+const TIMEOUT_MS_MAX: u32 = 10 * 60 * 1000;
+
+/// A request that was handed on.
+pub(super) struct PendingRequest {
+    pub(super) timing: RequestTiming,
+    pub(super) kind: PendingKind,
+    /// Until its work is done: its answer may have to wait for the client.
+    pub(super) backlog_permit: Option<BacklogPermit>,
+    /// Of the bytes that the node may hold: as long, or until the result of a scan is taken.
+    pub(super) node_bytes: Option<ReservedBytes>,
+    /// Of those of its connection: until its answer is given out.
+    pub(super) connection_bytes: ReservedBytes,
+}
+
+/// The way of a request through the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestTiming {
+    pub(super) phases: Phases,
+    /// How large it came from the wire.
+    pub(super) bytes: usize,
+}
+
+/// What its answer needs of it.
+pub(super) enum PendingKind {
+    Read {
+        query: Query,
+        consistency: Consistency,
+        min_revision: i64,
+        /// How long the client waits for it.
+        timeout: Duration,
+    },
+    Leases(LeaseQuestion),
+    /// Of so many leases.
+    Renewal(u64),
+    Other(&'static str),
+}
+
+impl PendingRequest {
+    /// What was done for it is done, and has come back this way; `now` it is known. Gives back what it
+    /// held of the node for that. What a scan has found is counted until it is given out.
+    pub(super) fn answered(&mut self, delivery: &Delivery, stages: &Stages, now: Instant) {
+        let Some(permit) = self.backlog_permit.take() else {
+            return;
+        };
+        self.timing.phases.answered(stages, now);
+        match delivery {
+            // Refused at once: that says nothing about how long work takes.
+            Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(permit),
+            _ => permit.served(now, self.timing.phases.total()),
+        }
+        if !matches!(delivery, Delivery::Scanned(..)) {
+            self.node_bytes = None;
+        }
+    }
+}
+
+impl RequestTiming {
+    /// Of a request that is taken in now.
+    pub(super) fn begin(bytes: usize) -> Self {
+        Self {
+            phases: Phases::begin(stopwatch()),
+            bytes,
+        }
+    }
+}
+
+impl PendingKind {
+    /// Of a read.
+    pub(super) fn read(query: Query, call: &Call) -> Self {
+        Self::Read {
+            query,
+            consistency: call.consistency,
+            min_revision: call.min_revision,
+            timeout: timeout(call),
+        }
+    }
+
+    /// Of a request that is neither read nor asked about leases.
+    pub(super) fn of(request: &Request) -> Self {
+        match request {
+            Request::LeaseKeepAlive(leases) => Self::Renewal(leases.len() as u64),
+            request => Self::Other(request.method()),
+        }
+    }
+
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::Read { query, .. } => query.method(),
+            Self::Leases(question) => question.method(),
+            Self::Renewal(_) => "lease_keep_alive",
+            Self::Other(method) => method,
+        }
+    }
+}
+
+/// The request in a frame, which waits no longer than any may.
+pub(super) fn call_of(frame: &Frame) -> Result<ClientFrame, WireError> {
+    let mut asked: ClientFrame = frame.decode()?;
+    asked.call.timeout_ms = asked.call.timeout_ms.min(TIMEOUT_MS_MAX);
+    Ok(asked)
+}
+
+/// How long its client waits for it, from when it was taken in.
+pub(super) fn timeout(call: &Call) -> Duration {
+    Duration::from_millis(u64::from(call.timeout_ms))
+}

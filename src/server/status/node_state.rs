@@ -1,0 +1,131 @@
+//! What a node knows of itself, for every part of it to read at any time: sessions, probes, the admin
+//! port and the drain.
+//!
+//! The driver publishes most of it. What is here changes by itself; nobody has to be asked for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::directory::Directory;
+use super::integrity::Integrity;
+use super::lease_stats::LeaseStats;
+use crate::api::{Error, ErrorKind, ResponseHeader};
+use crate::node::Answer;
+use crate::raft::{Published, Status, Timing};
+use crate::time::Clock;
+use crate::types::{ClusterId, NodeId, Role};
+
+/// The identity of a node, and its state as the driver last published it.
+pub(crate) struct NodeState {
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) member_id: NodeId,
+    pub(crate) name: String,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) status: Arc<ArcSwap<Status>>,
+    pub(crate) published: Arc<Published>,
+    /// The version that the cluster has agreed on, as far as this node knows.
+    pub(crate) cluster_version: Arc<AtomicU16>,
+    pub(crate) directory: Arc<Directory>,
+    /// Whether the state agrees with that of the other nodes.
+    pub(crate) integrity: Arc<Integrity>,
+    /// The store may be read: it was closed cleanly, or its content has been verified.
+    pub(crate) readable: Arc<AtomicBool>,
+    /// How well the leader lease is kept alive.
+    pub(crate) lease_stats: Arc<LeaseStats>,
+    /// The node is stopping and refuses new work.
+    pub(crate) stopping: AtomicBool,
+    /// The warning of `endpoint status` while the log is copied from the peers.
+    pub(crate) quarantine_warning: Option<String>,
+    /// Warnings of `endpoint status` that hold for as long as the node runs.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl NodeState {
+    /// Whether the state may be served. An unverified state never is.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.status.load().role
+    }
+
+    /// The header of a reply that shows the state at `revision`.
+    pub(crate) fn header(&self, revision: i64) -> ResponseHeader {
+        ResponseHeader {
+            cluster_id: self.cluster_id.short(),
+            member_id: self.member_id,
+            revision,
+            raft_term: self.published.term(),
+            leader_id: self.published.leader(),
+            read: None,
+        }
+    }
+
+    /// The header of the reply to a read.
+    pub(crate) fn header_of<T>(&self, answer: &Answer<T>) -> ResponseHeader {
+        let mut header = self.header(answer.revision());
+        header.read = Some(answer.read());
+        // The leadership that permitted the read, even if another node has become leader since.
+        if let Some((term, leader)) = answer.leadership() {
+            header.raft_term = term;
+            header.leader_id = leader.or(Some(self.member_id));
+        }
+        header
+    }
+
+    /// The refusal of a request that only the leader serves.
+    pub(crate) fn not_leader(&self) -> Error {
+        let leader = self.published.leader();
+        match leader.filter(|leader| *leader != self.member_id) {
+            Some(leader) => self.with_leader_address(Error::not_applied(
+                ErrorKind::NotLeader {
+                    leader: Some(leader),
+                    address: None,
+                },
+                "this node is not the leader",
+            )),
+            None => Error::not_applied(
+                ErrorKind::NoLeader,
+                "no leader is known at the moment: retry shortly",
+            ),
+        }
+    }
+
+    /// Adds the leader's client address to `error`: consensus knows only the leader's id.
+    pub(crate) fn with_leader_address(&self, error: Error) -> Error {
+        let ErrorKind::NotLeader {
+            leader: Some(leader),
+            address: None,
+        } = error.kind
+        else {
+            return error;
+        };
+        let member = self.directory.member(leader);
+        let detail = match &member {
+            Some(member) => format!(
+                "this node is not the leader: send the request to {}",
+                member.name
+            ),
+            None => error.detail,
+        };
+        let address = member
+            .map(|member| member.client_address)
+            .filter(|address| !address.is_empty());
+        Error {
+            kind: ErrorKind::NotLeader {
+                leader: Some(leader),
+                address,
+            },
+            detail,
+            ..error
+        }
+    }
+}
