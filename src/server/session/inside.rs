@@ -1,13 +1,14 @@
-//! Requests that come from inside: of the admin port, and of the node when it stops. They take the
-//! road of every other request, through consensus, without a connection. No rules hold for them: they
-//! are in the node's own name, and who may ask for them is for the admin port to say.
+//! Requests of the node itself: of its admin port, of its probes, and of its drain. They go through
+//! consensus like every other request, without a connection and in the node's own name, so no rules
+//! apply to them; the admin port decides who may make them.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::refusals::not_readable;
+use super::refusals::{behind, not_readable, read_aborted};
 use super::shared::Sessions;
 use crate::api;
 use crate::api::{
@@ -15,17 +16,17 @@ use crate::api::{
     SnapshotReply,
 };
 use crate::kv::access::Author;
-use crate::raft::Configuration;
+use crate::node::{Captured, Demand, ReadBuffer, ReadResult};
+use crate::raft::{Configuration, ReadPermit};
+use crate::server::disk::store::StoreError;
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::metrics::stopwatch;
 use crate::server::session::lease_query;
 use crate::server::session::lease_query::LeaseQuestion;
 
-/// What comes on top of a request's own deadline before it is given up: the driver may be gone.
+/// How much longer than its deadline a request is waited for: the driver may have ended.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often it is looked whether the state has caught up.
-const CATCH_UP_LOOK: Duration = Duration::from_millis(10);
 
 impl Sessions {
     /// Asks for something that consensus or the table of leases answers, within `patience`.
@@ -52,22 +53,15 @@ impl Sessions {
                 result.map_err(|error| self.node.with_leader_address(error))
             }
             (Delivery::Leases(permit, asked), Some(question)) => {
-                if !self
-                    .node
-                    .readable
-                    .load(std::sync::atomic::Ordering::Acquire)
-                {
+                if !self.node.is_readable() {
                     return Err(not_readable());
                 }
-                let node = Arc::clone(self);
-                let read = move || lease_query::answer(&node, None, permit, &asked, &question);
+                let sessions = Arc::clone(self);
+                let read = move || lease_query::answer(&sessions, None, permit, &asked, &question);
                 match tokio::task::spawn_blocking(read).await {
                     Ok(Ok(result)) => result,
                     Ok(Err(error)) => Err(self.fail(error)),
-                    Err(_) => Err(Error::not_applied(
-                        ErrorKind::Internal,
-                        "the read of the store was aborted",
-                    )),
+                    Err(_) => Err(read_aborted()),
                 }
             }
             _ => Err(Error::not_applied(
@@ -77,8 +71,8 @@ impl Sessions {
         }
     }
 
-    /// Whether a linearizable read would be served here now: by the lease, or by the word of the
-    /// leader, once this node has applied what it says.
+    /// Whether this node would serve a linearizable read now: under its lease, or on a permit of the
+    /// leader once it has applied what that demands. For probes, which read nothing.
     ///
     /// # Errors
     /// Why not.
@@ -87,6 +81,12 @@ impl Sessions {
         if lease.is_some_and(|cell| cell.is_valid(self.node.clock.now())) {
             return Ok(());
         }
+        self.ask_for_permit(patience).await.map(drop)
+    }
+
+    /// Asks the driver for the permit of a linearizable read. It comes once this node has applied what
+    /// the permit demands.
+    async fn ask_for_permit(&self, patience: Duration) -> Result<ReadPermit, Error> {
         let range = RangeRequest {
             key: b"leasehold".as_slice().into(),
             count_only: true,
@@ -100,69 +100,93 @@ impl Sessions {
             request: Request::Range(range),
         };
         match self.hand_in(call, patience).await? {
+            Delivery::Permit(permit) => Ok(permit),
             Delivery::Reply(Err(error)) => Err(self.node.with_leader_address(error)),
-            _ => Ok(()),
+            _ => Err(Error::not_applied(
+                ErrorKind::Internal,
+                "a linearizable read was answered without a permit",
+            )),
         }
     }
 
-    /// Does what `call` asks of a snapshot. One that begins has all that was acknowledged before.
+    /// Does what `call` asks of a snapshot. A new snapshot contains every write that was acknowledged
+    /// before.
     ///
     /// # Errors
-    /// As a client would be told.
+    /// As a client would get them.
     pub(crate) async fn export(
         self: &Arc<Self>,
         call: SnapshotCall,
         patience: Duration,
     ) -> Result<SnapshotReply, Error> {
-        if call == SnapshotCall::Begin && !planted!(ExportUnconfirmed) {
-            self.confirm(patience).await?;
-            self.catch_up(patience).await?;
+        if call != SnapshotCall::Begin {
+            // A chunk is as old as its snapshot, whatever the state is by now.
+            return self
+                .with_scan_permit(move |node| {
+                    let snapshot = node.serving.store.snapshot()?;
+                    let (exports, origins) = (&node.serving.exports, &node.serving.origins);
+                    exports.answer(call, snapshot, origins)
+                })
+                .await;
         }
-        // In turn with those who scan.
-        let turn = self.limits.scans.clone().acquire_owned().await;
-        let node = Arc::clone(self);
-        let read = move || {
-            let _turn = turn;
-            if !node.node.integrity.is_sound() {
-                return Ok(Err(node.node.integrity.refusal()));
-            }
-            let snapshot = node.serving.store.snapshot()?;
-            node.serving
-                .exports
-                .answer(call, snapshot, &node.serving.origins)
-        };
-        match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => Err(self.fail(error)),
-            Err(_) => Err(Error::not_applied(
-                ErrorKind::Internal,
-                "the read of the store was aborted",
-            )),
+        if let Some(reply) = self
+            .with_scan_permit(|node| node.begin_export(None))
+            .await?
+        {
+            return Ok(reply);
         }
+        let permit = self.ask_for_permit(patience).await?;
+        let begun = self.with_scan_permit(move |node| node.begin_export(Some(permit)));
+        begun.await?.ok_or_else(behind)
     }
 
-    /// Waits until all that is committed by now, as far as this node knows, is applied and may be read.
-    async fn catch_up(&self, patience: Duration) -> Result<(), Error> {
-        let committed = self.node.published.commit();
-        let is_there = || {
-            self.serving.store.applied() >= committed
-                && self
-                    .node
-                    .readable
-                    .load(std::sync::atomic::Ordering::Acquire)
+    /// Begins an export by the steps of a leased read: under this node's lease, or on `permit`. `None`
+    /// if neither lets the snapshot be answered from.
+    fn begin_export(
+        &self,
+        permit: Option<ReadPermit>,
+    ) -> Result<Result<Option<SnapshotReply>, Error>, StoreError> {
+        if !self.node.is_readable() {
+            return Ok(Err(not_readable()));
+        }
+        let demand = Demand {
+            consistency: match planted!(ExportUnconfirmed) {
+                true => Consistency::Serializable,
+                false => Consistency::Linearizable,
+            },
+            min_revision: 0,
         };
-        let waiting = async {
-            while !is_there() {
-                tokio::time::sleep(CATCH_UP_LOOK).await;
+        let (published, buffer) = (&self.node.published, ReadBuffer::default());
+        let captured = match permit {
+            None => Captured::of(slice::from_ref(&demand), published, buffer),
+            permit => Captured::released(&demand, permit, published, buffer),
+        };
+        let ReadResult::Answer(answer) = self.look_at_snapshot(captured)? else {
+            return Ok(Ok(None));
+        };
+        let (exports, origins) = (&self.serving.exports, &self.serving.origins);
+        let reply = exports.answer(SnapshotCall::Begin, answer.into_found(), origins)?;
+        Ok(reply.map(Some))
+    }
+
+    /// Reads the store on a thread that may block, in turn with the scans of clients.
+    async fn with_scan_permit<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> Result<Result<T, Error>, StoreError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = self.limits.scans.clone().acquire_owned().await;
+        let sessions = Arc::clone(self);
+        let read = move || {
+            let _permit = permit;
+            if !sessions.node.integrity.is_sound() {
+                return Ok(Err(sessions.node.integrity.refusal()));
             }
+            read(&sessions)
         };
-        match tokio::time::timeout(patience, waiting).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Error::not_applied(
-                ErrorKind::Unavailable,
-                "this node has not yet applied everything it knows to be committed: use another \
-                 node, or retry shortly",
-            )),
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => Err(self.fail(error)),
+            Err(_) => Err(read_aborted()),
         }
     }
 
