@@ -2,20 +2,21 @@
 //!
 //! It lies in a directory that only its user may enter: below `$XDG_RUNTIME_DIR`, or else in a
 //! directory of the temporary one that bears the user's number and is checked to be the user's own,
-//! since anybody may create names there. The running cluster holds a lock on the directory: so a
+//! since any user may create names there. The running cluster holds a lock on the directory: so a
 //! file left by a killed process is told apart from one of a process that lives, and a second
 //! cluster finds out that there is a first.
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
+
+use crate::server::disk::durable;
 
 const FILE: &str = "dev.json";
 
@@ -41,7 +42,7 @@ pub struct DevCluster {
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The directory belongs to somebody else, or is open to others.
+    /// The directory belongs to another user, or is open to others.
     #[error(
         "{} is not private to this user: its owner could redirect this command to another cluster; \
          remove it, or set XDG_RUNTIME_DIR to a private directory",
@@ -127,7 +128,7 @@ impl RuntimeDirectory {
             Err(source) => return Err(self.io(source)),
         };
         match directory.try_lock_shared() {
-            // Nobody holds it, so whatever is written there is of the past.
+            // The lock is free, so the file is a leftover.
             Ok(()) => Ok(None),
             Err(TryLockError::WouldBlock) => Ok(self.read()),
             Err(TryLockError::Error(source)) => Err(self.io(source)),
@@ -156,7 +157,7 @@ impl RuntimeDirectory {
     }
 
     fn lock(&self) -> Result<File, RuntimeError> {
-        // Whoever only looks for a running cluster holds the lock for a moment: hence a few tries.
+        // A command that checks for a running cluster holds the lock for a moment: hence a few tries.
         for _ in 0..20 {
             fs::DirBuilder::new()
                 .recursive(true)
@@ -221,17 +222,7 @@ impl Claim {
     /// [`RuntimeError::Io`].
     pub fn announce(&self, dev: &DevCluster) -> Result<(), RuntimeError> {
         let path = self.directory.path.join(FILE);
-        let beside = self.directory.path.join("dev.json.new");
-        let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&beside)?;
-            file.write_all(&serde_json::to_vec_pretty(dev)?)?;
-            fs::rename(&beside, &path)
-        };
+        let write = || durable::replace(&path, &serde_json::to_vec_pretty(dev)?);
         write().map_err(|source| RuntimeError::Io {
             path: path.clone(),
             source,
@@ -244,7 +235,7 @@ impl Drop for Claim {
         let path = &self.directory.path;
         let _ = fs::remove_file(path.join(FILE));
         let _ = fs::remove_file(path.join("dev.json.new"));
-        // Not if somebody put something else there.
+        // Not if something else is there.
         let _ = fs::remove_dir(path);
     }
 }

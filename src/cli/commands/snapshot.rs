@@ -17,11 +17,12 @@ use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::print;
 use crate::client::{SnapshotOptions, SnapshotStream};
+use crate::server::disk::durable;
 use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateSummary};
 
-/// A chunk is given at least so long: a connection may have to be made anew.
+/// The least time for a chunk: the client may have to reconnect.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a terminal is told how far it is.
+/// Interval between lines of progress on a terminal.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
 /// Says what a backup holds.
@@ -106,13 +107,7 @@ pub(super) async fn save(
         }
     };
     writing.sync_all().map_err(|error| at(&part, error))?;
-    std::fs::rename(&part, file).map_err(|error| at(file, error))?;
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| at(folder, error))?;
+    durable::move_into_place(&part, file).map_err(|error| at(file, error))?;
     let summary = stream.summary().expect("the last chunk has come");
     let file = file.display().to_string();
     Ok(print::snapshot::saved(
@@ -170,7 +165,7 @@ impl Progress {
     fn show(&mut self, written: u64) {
         if written - self.shown >= PROGRESS_BYTES && io::stderr().is_terminal() {
             self.shown = written;
-            // Whoever looks will not miss it.
+            // The next line of progress shows it.
             let _ = write!(anstream::stderr(), "\r{} ", print::size(written));
         }
     }
@@ -254,7 +249,7 @@ mod tests {
         let open_to_all = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(&part, open_to_all).unwrap();
         assert_eq!(begun(), (true, 0o600));
-        // A link that somebody put there.
+        // A link that an attacker put there.
         std::fs::write(&elsewhere, "theirs").unwrap();
         std::fs::remove_file(&part).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &part).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Trust comes from certificates alone, so they also carry identity: which cluster, and which node
 //! or client of it, stand in one URI name of each certificate
-//! (`leasehold://<cluster-uuid>/node/<name>`). Nobody reads the common name.
+//! (`leasehold://<cluster-uuid>/node/<name>`). The common name is not used.
 //!
 //! There are two authorities, one for each port, so that no mistake with a certificate can turn a
 //! client into a peer: the *peer* authority signs what nodes show each other, the *client*
@@ -36,11 +36,12 @@ pub use self::names::{CLIENT_CA_FILE, PEER_CA_FILE, server_name};
 
 use self::facts::Facts;
 use self::names::{Kind, key_exposed};
+use crate::server::disk::durable;
 use crate::types::{ClusterId, is_name};
 
-/// How long an authority lasts unless told otherwise: ten years.
+/// How long an authority is valid by default: ten years.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// How long a node's or client's certificate lasts unless told otherwise: ninety days.
+/// How long a node's or client's certificate is valid by default: ninety days.
 pub const LEAF_LIFE: Duration = Duration::from_secs(90 * 86_400);
 
 /// Certificates begin this long before they are made, for machines whose clocks are behind.
@@ -233,7 +234,7 @@ impl IdentityFiles {
     }
 }
 
-/// Both authorities of a cluster, with their keys: whoever holds this can join it.
+/// Both authorities of a cluster, with their keys: the holder of these can join it.
 #[derive(Debug)]
 pub struct Authority {
     cluster: ClusterId,
@@ -614,7 +615,7 @@ fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
             .open(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        durable::move_into_place(&beside, path)
     };
     attempt().map_err(|source| PkiError::Io {
         action: "write",
