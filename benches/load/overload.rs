@@ -1,6 +1,6 @@
 //! A cluster that is asked for more than it can do: `overload`.
 //!
-//! Three processes of this binary, each held to a part of a core so that whoever asks them has the
+//! Three processes of this binary, each held to a part of a core so that the clients have the
 //! rest. First a closed loop finds the most that they serve, the *peak*. Then puts are due at parts and
 //! multiples of it, whether or not earlier ones are answered, each with a deadline and without a second
 //! attempt. *Goodput* is what was answered within its deadline. Beside all of that, client leases are
@@ -251,7 +251,7 @@ async fn apart<T: Send + 'static>(
 
 impl Stage {
     fn of(run: &Run, factor: f64, offered: f64, peak: f64) -> Self {
-        let a_second = |count: u64| count as f64 / run.seconds.max(1e-9);
+        let a_second = |count: u64| count as f64 / run.setup.seconds.max(1e-9);
         let slow_down = run.errors.get("LH-SLOW-DOWN");
         let slow_down = slow_down.map_or(0, |errors| errors.count);
         let taken = run.operations.get("put").map(|puts| puts.latency_us);

@@ -48,7 +48,7 @@ pub struct Holder<C> {
 /// Carries out `leasehold bench lease-keepalive`.
 ///
 /// # Errors
-/// Nobody can be reached, or nothing was answered.
+/// No node can be reached, or nothing was answered.
 pub fn run(
     arguments: &RenewalArgs,
     global: &GlobalArgs,
@@ -86,7 +86,7 @@ pub fn measure<S: Store>(
     progress: Progress,
 ) -> Result<Run, Failure> {
     let mut run = Run::measure(store, plan, progress)?;
-    run.load = "lease-keepalive";
+    run.setup.load = "lease-keepalive";
     progress.say(&format!(
         "{:>10} {:.0} renewals per second",
         run.store,

@@ -10,11 +10,6 @@ const REASON: &str = "// Long: ";
 
 /// What is larger and says no reason. What is not any more leaves this list.
 const LARGER: &[(&str, &str)] = &[
-    ("bench/expiry/mod.rs", "turn"),
-    ("bench/generator/mod.rs", "run"),
-    ("bench/generator/mod.rs", "live"),
-    ("bench/report/mod.rs", "Run"),
-    ("cli/doctor/mod.rs", "cluster"),
     ("kv/access/change.rs", "change"),
     ("kv/mvcc.rs", "put"),
     ("raft/consensus/explore.rs", "fork"),

@@ -27,7 +27,7 @@ struct Lease {
     answered: Duration,
     /// When the deletion of its key was seen.
     ended: Option<Duration>,
-    /// Whoever renewed it was told that it is gone.
+    /// A renewal was answered that it does not exist.
     is_lost: bool,
     /// It is not renewed any more, while others are.
     is_let_go: bool,
@@ -110,7 +110,7 @@ impl Book {
         (lease.sent, lease.answered) = (sent, answered);
     }
 
-    /// Whoever wanted to renew lease `number` was told that it is gone.
+    /// A renewal of lease `number` was answered that it does not exist.
     pub fn lost(&self, number: usize) {
         self.leases.borrow_mut()[number].is_lost = true;
     }

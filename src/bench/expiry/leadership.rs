@@ -20,7 +20,7 @@ pub trait LeaseCluster {
     /// How leadership stands.
     fn leadership(&self) -> impl Future<Output = Result<Leadership, Failure>>;
 
-    /// Has whoever leads by `leadership` asked all the time; nothing if the store has no lease to be
+    /// Probes the leader all the time; nothing if the store has no lease to be
     /// asked about.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ impl LeaseCluster for LeaseholdLeases {
     async fn leadership(&self) -> Result<Leadership, Failure> {
         let client = connect(&self.target).await?;
         let watch = Wall::start();
-        // Nobody leads while another leader is elected, which may be at any moment.
+        // There is no leader during an election, which may be at any moment.
         let found = loop {
             if let Some(found) = self.leads(&client).await {
                 break found;

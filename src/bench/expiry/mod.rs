@@ -6,7 +6,7 @@
 //! from when lateness counts, and which way it may be wrong). Meanwhile the leader is asked whether it
 //! may still answer alone ([`probe`]).
 //!
-//! While leases are kept, some may be let go: how late those end is told by itself, for then the cluster
+//! While leases are kept, some may be let go: how late those end is reported separately, because then the cluster
 //! has little else to do. `benches/load` kills leaders meanwhile, too.
 
 pub mod book;
@@ -51,7 +51,7 @@ const RENEWED_TOGETHER: usize = 4_096;
 const FRACTION: u32 = 3;
 /// For what the grants have set off.
 const REST: Duration = Duration::from_secs(2);
-/// How often it is looked how far things are.
+/// Interval between checks of the progress.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long nothing may end after everything was due.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -69,7 +69,7 @@ pub struct Plan {
 /// Carries out `leasehold bench lease-expiry`.
 ///
 /// # Errors
-/// Nobody can be reached, or leases did not end.
+/// No node can be reached, or leases did not end.
 pub fn run(
     arguments: &ExpiryArgs,
     global: &GlobalArgs,
@@ -156,6 +156,44 @@ impl Shared {
         self.problem.borrow_mut().get_or_insert(failure);
     }
 
+    /// The report, without what was measured about leadership and memory.
+    fn report(
+        &self,
+        store: &'static str,
+        grants_per_second: f64,
+        renewals_per_second: Option<f64>,
+    ) -> ExpiryRun {
+        let plan = &self.plan;
+        let count = self.book.count();
+        let lateness = self.book.lateness(false);
+        let of_let_go = self.book.lateness(true);
+        let let_go = (plan.let_go > 0).then(|| LetGoReport {
+            leases: plan.let_go,
+            ended: count.let_go_ended,
+            late: Spread::of(&of_let_go.from_answer),
+            late_at_most: Spread::of(&of_let_go.from_send),
+        });
+        ExpiryRun {
+            store,
+            leases: count.granted,
+            ttl_ms: u64::try_from(plan.ttl.as_millis()).unwrap_or(u64::MAX),
+            due_together: plan.keep.is_some(),
+            grants_per_second,
+            renewals: self.renewals.get(),
+            renewals_per_second,
+            failed_requests: self.failed.get(),
+            lost: count.lost,
+            early: lateness.early + of_let_go.early,
+            ended: count.ended,
+            let_go,
+            late: Spread::of(&lateness.from_answer),
+            late_at_most: Spread::of(&lateness.from_send),
+            span_ms: millis(lateness.span),
+            leadership: LeadershipReport::default(),
+            memory: Vec::new(),
+        }
+    }
+
     fn check(&self) -> Result<(), Failure> {
         match self.problem.borrow_mut().take() {
             Some(failure) => Err(failure),
@@ -194,10 +232,7 @@ pub async fn turn<L: LeaseCluster>(
     let deletes = watching.watch(WatchTarget::Deletes { prefix }).await?;
     beside.spawn_local(see(deletes, shared.clone()));
     beside.spawn_local(tell(store.name(), shared.clone(), progress));
-    let mut holders = Vec::new();
-    for _ in 0..plan.connections {
-        holders.push(Rc::new(store.connect(0).await?));
-    }
+    let holders = connect_all(&store, plan.connections).await?;
     let before: Vec<(u32, u64)> = memory(&cluster.pids());
     let mut watched = match plan.keep {
         None => Some(watch_leader(cluster).await?),
@@ -233,15 +268,7 @@ pub async fn turn<L: LeaseCluster>(
         shared.is_keeping.set(false);
         while keeping.join_next().await.is_some() {}
         watched = Some(watch_leader(cluster).await?);
-        let mut last = JoinSet::new();
-        let (before, renewing) = (shared.renewals.get(), shared.now());
-        for (first, holder) in holders.iter().enumerate() {
-            last.spawn_local(renew_all(holder.clone(), shared.clone(), first));
-        }
-        while last.join_next().await.is_some() {}
-        let took = shared.now().saturating_sub(renewing);
-        let renewed = shared.renewals.get() - before;
-        renewals_per_second = Some(renewed as f64 / took.as_secs_f64().max(1e-9));
+        renewals_per_second = Some(renew_once(&shared, &holders).await);
     } else {
         after.extend(memory(&cluster.pids()));
     }
@@ -255,34 +282,36 @@ pub async fn turn<L: LeaseCluster>(
         holder.close().await;
     }
     watching.close().await;
-    let count = shared.book.count();
-    let lateness = shared.book.lateness(false);
-    let of_let_go = shared.book.lateness(true);
-    let let_go = (plan.let_go > 0).then(|| LetGoReport {
-        leases: plan.let_go,
-        ended: count.let_go_ended,
-        late: Spread::of(&of_let_go.from_answer),
-        late_at_most: Spread::of(&of_let_go.from_send),
-    });
+    let grants_per_second = shared.book.count().granted as f64 / took.as_secs_f64().max(1e-9);
+    let memory = compared(&before, &after, shared.book.count().granted);
+    let run = shared.report(store.name(), grants_per_second, renewals_per_second);
     Ok(ExpiryRun {
-        store: store.name(),
-        leases: count.granted,
-        ttl_ms: u64::try_from(plan.ttl.as_millis()).unwrap_or(u64::MAX),
-        due_together: plan.keep.is_some(),
-        grants_per_second: count.granted as f64 / took.as_secs_f64().max(1e-9),
-        renewals: shared.renewals.get(),
-        renewals_per_second,
-        failed_requests: shared.failed.get(),
-        lost: count.lost,
-        early: lateness.early + of_let_go.early,
-        ended: count.ended,
-        let_go,
-        late: Spread::of(&lateness.from_answer),
-        late_at_most: Spread::of(&lateness.from_send),
-        span_ms: millis(lateness.span),
         leadership,
-        memory: compared(&before, &after, count.granted),
+        memory,
+        ..run
     })
+}
+
+/// Connections of the holders.
+async fn connect_all<S: Store>(store: &S, count: usize) -> Result<Vec<Rc<S::Connection>>, Failure> {
+    let mut holders = Vec::new();
+    for _ in 0..count {
+        holders.push(Rc::new(store.connect(0).await?));
+    }
+    Ok(holders)
+}
+
+/// Renews every lease once, as fast as the store answers; returns the rate per second.
+async fn renew_once<C: Connection + 'static>(shared: &Rc<Shared>, holders: &[Rc<C>]) -> f64 {
+    let mut renewals = JoinSet::new();
+    let (before, start) = (shared.renewals.get(), shared.now());
+    for (first, holder) in holders.iter().enumerate() {
+        renewals.spawn_local(renew_all(holder.clone(), shared.clone(), first));
+    }
+    while renewals.join_next().await.is_some() {}
+    let took = shared.now().saturating_sub(start);
+    let renewed = shared.renewals.get() - before;
+    renewed as f64 / took.as_secs_f64().max(1e-9)
 }
 
 /// Tells the turns of one process apart.

@@ -36,7 +36,7 @@ pub struct ProbeReport {
     pub longest_gap_ms: f64,
 }
 
-/// The thread, until it is asked what it heard.
+/// The thread, until its result is collected.
 #[derive(Debug)]
 pub struct Probe {
     over: Arc<AtomicBool>,
@@ -63,10 +63,10 @@ impl Probe {
         })
     }
 
-    /// Ends, and says what it heard.
+    /// Stops, and returns what it observed.
     ///
     /// # Errors
-    /// Nobody could be reached at all.
+    /// No node could be reached at all.
     pub fn stop(mut self) -> Result<ProbeReport, Failure> {
         let ended = self.end();
         ended.unwrap_or_else(|| Err(Failure::refused("the probe stopped early")))

@@ -46,7 +46,7 @@ pub struct ExpiryRun {
     pub renewals_per_second: Option<f64>,
     /// Requests of holders that failed.
     pub failed_requests: u64,
-    /// Leases that their holders were told to be gone while they kept them. Must be 0.
+    /// Leases that did not exist any more although their holders renewed them. Must be 0.
     pub lost: usize,
     /// Leases that ended before they can have been due. Must be 0.
     pub early: usize,

@@ -151,38 +151,7 @@ pub fn run<C: Store>(
 ) -> Result<Outcome, Failure> {
     let mut servers = CpuTime::of(&plan.server_pids)?;
     let mut ours = CpuTime::of(&[std::process::id()])?;
-    let (notes, heard) = mpsc::channel();
-    let mut go = Vec::new();
-    let mut threads = Vec::new();
-    for number in 0..plan.threads.min(plan.connections).max(1) {
-        let (start, started) = oneshot::channel();
-        let share = Share::of(plan, number);
-        let (plan, connector, notes) = (plan.clone(), connector.clone(), notes.clone());
-        let thread = thread::Builder::new().name(format!("load-{number}"));
-        threads.push(thread.spawn(move || {
-            let ended = live(&plan, share, &connector, started, &notes);
-            // Whoever listened has given up, and knows why.
-            let _ = notes.send(match ended {
-                Ok(tally) => Note::Done(Box::new(tally)),
-                Err(failure) => Note::Failed(failure),
-            });
-        })?);
-        go.push(start);
-    }
-    drop(notes);
-
-    for _ in &threads {
-        match heard.recv() {
-            Ok(Note::Ready) => {}
-            Ok(Note::Failed(failure)) => return Err(failure),
-            _ => return Err(Failure::refused("a load thread stopped early")),
-        }
-    }
-    let watch = Wall::start().later(RUN_UP);
-    for start in go {
-        // A thread that has gone says why itself.
-        let _ = start.send(watch);
-    }
+    let (threads, heard, watch) = start_threads(plan, connector)?;
     let mut outcome = Outcome {
         tally: Tally::default(),
         elapsed: plan.duration,
@@ -249,7 +218,47 @@ pub fn run<C: Store>(
     Ok(outcome)
 }
 
-/// What a thread tells.
+/// Threads of a load, what they report, and the watch that they started by.
+type LoadThreads = (Vec<thread::JoinHandle<()>>, mpsc::Receiver<Note>, Wall);
+
+/// Connects all threads of the load, and then starts them together.
+fn start_threads<C: Store>(plan: &Plan, connector: &C) -> Result<LoadThreads, Failure> {
+    let (notes, heard) = mpsc::channel();
+    let mut go = Vec::new();
+    let mut threads = Vec::new();
+    for number in 0..plan.threads.min(plan.connections).max(1) {
+        let (start, started) = oneshot::channel();
+        let share = Share::of(plan, number);
+        let (plan, connector, notes) = (plan.clone(), connector.clone(), notes.clone());
+        let thread = thread::Builder::new().name(format!("load-{number}"));
+        threads.push(thread.spawn(move || {
+            let ended = live(&plan, share, &connector, started, &notes);
+            // A receiver that has gone knows why.
+            let _ = notes.send(match ended {
+                Ok(tally) => Note::Done(Box::new(tally)),
+                Err(failure) => Note::Failed(failure),
+            });
+        })?);
+        go.push(start);
+    }
+    drop(notes);
+
+    for _ in &threads {
+        match heard.recv() {
+            Ok(Note::Ready) => {}
+            Ok(Note::Failed(failure)) => return Err(failure),
+            _ => return Err(Failure::refused("a load thread stopped early")),
+        }
+    }
+    let watch = Wall::start().later(RUN_UP);
+    for start in go {
+        // A thread that has gone says why itself.
+        let _ = start.send(watch);
+    }
+    Ok((threads, heard, watch))
+}
+
+/// What a thread reports.
 enum Note {
     /// It is connected.
     Ready,
@@ -273,12 +282,12 @@ enum Sampling {
 struct RecentTally {
     tally: Tally,
     since: Duration,
-    /// How many threads have told.
+    /// How many threads have reported.
     told: usize,
 }
 
 impl RecentTally {
-    /// A thread has told; once all have, that is a line of progress.
+    /// Adds the report of a thread; once all have reported, returns a line of progress.
     fn hear(&mut self, lately: &Tally, threads: usize, now: Duration) -> Option<(Duration, Tally)> {
         self.tally.add(lately);
         self.told += 1;
@@ -323,7 +332,7 @@ impl Share {
     }
 }
 
-/// One thread's life.
+/// Runs one thread's share of the load.
 fn live<C: Store>(
     plan: &Plan,
     share: Share,
@@ -354,23 +363,7 @@ fn live<C: Store>(
             tokio::time::sleep(RUN_UP / 20).await;
         }
         let pace = share.rate.map(|rate| Rc::new(Pace::new(rate, end)));
-        let mut clients = JoinSet::new();
-        let mut seed = plan.seed.wrapping_add(u64::from(share.number) << 32);
-        for (store, count) in &stores {
-            for _ in 0..*count {
-                seed = seed.wrapping_add(1);
-                let client = Client {
-                    store: store.clone(),
-                    load: plan.load.clone(),
-                    choices: Choices::new(&plan.load, seed),
-                    desk: desk.clone(),
-                };
-                match &pace {
-                    Some(pace) => clients.spawn_local(client.open_loop(pace.clone())),
-                    None => clients.spawn_local(client.closed_loop()),
-                };
-            }
-        }
+        let clients = start_clients(plan, &share, &stores, &desk, pace.as_ref());
         let report = async {
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
@@ -378,25 +371,8 @@ fn live<C: Store>(
                 let _ = notes.send(Note::Lately(Box::new(lately)));
             }
         };
-        let work = async {
-            if let Some(pace) = &pace {
-                let pacemaker = Pacemaker::new()?;
-                pacemaker.keep(pace, &desk.watch, end).await?;
-                // Whoever is free takes what was due last.
-                pacemaker.sleep(LAST_CALL).await?;
-                let mut choices = Choices::new(&plan.load, plan.seed);
-                for due in pace.close() {
-                    let next = choices.next_operation();
-                    desk.give_up(matches!(next, Operation::Get(_)), due);
-                }
-            }
-            while let Some(client) = clients.join_next().await {
-                client.map_err(|error| Failure::refused(error.to_string()))?;
-            }
-            Ok(())
-        };
         let worked: Result<(), Failure> = tokio::select! {
-            worked = work => worked,
+            worked = finish(plan, pace.as_deref(), &desk, clients) => worked,
             () = report => Ok(()),
         };
         worked?;
@@ -407,7 +383,59 @@ fn live<C: Store>(
     })
 }
 
-/// Where the clients of a thread take their results.
+/// Starts the clients of a thread.
+fn start_clients<S: Connection + 'static>(
+    plan: &Plan,
+    share: &Share,
+    stores: &[(Rc<S>, u32)],
+    desk: &Rc<Desk<Wall>>,
+    pace: Option<&Rc<Pace>>,
+) -> JoinSet<()> {
+    let mut clients = JoinSet::new();
+    let mut seed = plan.seed.wrapping_add(u64::from(share.number) << 32);
+    for (store, count) in stores {
+        for _ in 0..*count {
+            seed = seed.wrapping_add(1);
+            let client = Client {
+                store: store.clone(),
+                load: plan.load.clone(),
+                choices: Choices::new(&plan.load, seed),
+                desk: desk.clone(),
+            };
+            match pace {
+                Some(pace) => clients.spawn_local(client.open_loop(pace.clone())),
+                None => clients.spawn_local(client.closed_loop()),
+            };
+        }
+    }
+    clients
+}
+
+/// Keeps the pace, if there is one, until the load ends; then waits for the clients.
+async fn finish(
+    plan: &Plan,
+    pace: Option<&Pace>,
+    desk: &Desk<Wall>,
+    mut clients: JoinSet<()>,
+) -> Result<(), Failure> {
+    if let Some(pace) = pace {
+        let pacemaker = Pacemaker::new()?;
+        pacemaker.keep(pace, &desk.watch, desk.end).await?;
+        // An idle client takes what was due last.
+        pacemaker.sleep(LAST_CALL).await?;
+        let mut choices = Choices::new(&plan.load, plan.seed);
+        for due in pace.close() {
+            let next = choices.next_operation();
+            desk.give_up(matches!(next, Operation::Get(_)), due);
+        }
+    }
+    while let Some(client) = clients.join_next().await {
+        client.map_err(|error| Failure::refused(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Where the clients of a thread record their results.
 struct Desk<W> {
     watch: W,
     /// When measuring begins.
@@ -432,7 +460,7 @@ impl<W: Stopwatch> Desk<W> {
         counted.lately.record(asked);
     }
 
-    /// A request that was due, and that nobody was free to send.
+    /// A request that was due, and that no client was free to send.
     fn give_up(&self, is_read: bool, due: Duration) {
         if due >= self.from {
             let mut counted = self.counted.borrow_mut();

@@ -46,28 +46,9 @@ pub struct Report {
 pub struct Run {
     /// The store.
     pub store: &'static str,
-    /// What was done: `get`, `put` or `mixed`.
-    pub load: &'static str,
-    /// How fresh reads had to be.
-    pub consistency: &'static str,
-    /// `closed`: a client asks again when it is answered; `open`: when it is due.
-    pub r#loop: &'static str,
-    /// Requests due in a second, in an open loop.
-    pub rate: Option<f64>,
-    /// Requests under way at a time, at most.
-    pub clients: u32,
-    /// Connections they shared.
-    pub connections: u32,
-    /// Threads that made them.
-    pub threads: u32,
-    /// Keys that were chosen from.
-    pub keys: usize,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// How keys were chosen.
-    pub distribution: &'static str,
-    /// How long it was measured.
-    pub seconds: f64,
+    /// What was put on it.
+    #[serde(flatten)]
+    pub setup: RunSetup,
     /// Requests answered in a second.
     pub ops_per_second: f64,
     /// Requests answered.
@@ -95,6 +76,33 @@ pub struct Run {
     pub remarks: Vec<String>,
     #[serde(skip)]
     outcome: Box<Outcome>,
+}
+
+/// What was put on a store, and for how long.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSetup {
+    /// What was done: `get`, `put` or `mixed`.
+    pub load: &'static str,
+    /// How fresh reads had to be.
+    pub consistency: &'static str,
+    /// `closed`: a client asks again when it is answered; `open`: when it is due.
+    pub r#loop: &'static str,
+    /// Requests due in a second, in an open loop.
+    pub rate: Option<f64>,
+    /// Requests under way at a time, at most.
+    pub clients: u32,
+    /// Connections they shared.
+    pub connections: u32,
+    /// Threads that made them.
+    pub threads: u32,
+    /// Keys that were chosen from.
+    pub keys: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// How keys were chosen.
+    pub distribution: &'static str,
+    /// How long it was measured.
+    pub seconds: f64,
 }
 
 /// One kind of operation.
@@ -286,20 +294,22 @@ impl Run {
         });
         let mut run = Self {
             store,
-            load: load_name(plan.load.reads),
-            consistency: consistency_name(plan.load.consistency),
-            r#loop: if is_open { "open" } else { "closed" },
-            rate: plan.rate,
-            clients: plan.clients,
-            connections: plan.connections,
-            threads: plan.threads.min(plan.connections).max(1),
-            keys: plan.load.keys.names.len(),
-            value_bytes: plan.load.keys.value.len(),
-            distribution: match plan.load.choice {
-                Choice::Uniform => "uniform",
-                Choice::Zipf(_) => "zipf",
+            setup: RunSetup {
+                load: load_name(plan.load.reads),
+                consistency: consistency_name(plan.load.consistency),
+                r#loop: if is_open { "open" } else { "closed" },
+                rate: plan.rate,
+                clients: plan.clients,
+                connections: plan.connections,
+                threads: plan.threads.min(plan.connections).max(1),
+                keys: plan.load.keys.names.len(),
+                value_bytes: plan.load.keys.value.len(),
+                distribution: match plan.load.choice {
+                    Choice::Uniform => "uniform",
+                    Choice::Zipf(_) => "zipf",
+                },
+                seconds,
             },
-            seconds,
             ops_per_second: rounded(answered as f64 / seconds),
             answered,
             failed: tally.failed(),
@@ -349,7 +359,7 @@ impl Run {
 
     fn find_remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        if let Some(rate) = self.rate {
+        if let Some(rate) = self.setup.rate {
             let due = self.answered + self.failed + self.unsent;
             if self.unsent > 0 {
                 remarks.push(format!(
@@ -402,7 +412,7 @@ impl Run {
     }
 
     fn summary(&self) -> String {
-        let mut line = format!("Summary  {} {}:", self.store, self.load);
+        let mut line = format!("Summary  {} {}:", self.store, self.setup.load);
         let _ = write!(line, " {} ops/s", number_text(self.ops_per_second));
         for (name, operation) in &self.operations {
             let latency = operation.latency_us;
@@ -458,7 +468,11 @@ impl Run {
             rows.push(row);
         }
         if rows.is_empty() {
-            let mut row = vec![self.store.to_owned(), self.load.to_owned(), "0".to_owned()];
+            let mut row = vec![
+                self.store.to_owned(),
+                self.setup.load.to_owned(),
+                "0".to_owned(),
+            ];
             row.resize(8, String::new());
             row.extend([self.error_text(), String::new(), String::new()]);
             rows.push(row);

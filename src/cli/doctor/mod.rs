@@ -3,7 +3,7 @@
 //! It asks every endpoint by itself, because a client only ever notices the first one that answers. Each
 //! finding is a line; below one that is bad stands what to do. It changes nothing: it reads, and where a
 //! folder is named it writes and removes a small file there, to learn how long its disk takes to sync.
-//! Whoever answers names the other members, who are asked as well.
+//! Each reply names the other members, which are checked as well.
 
 mod findings;
 mod machine;
@@ -25,7 +25,7 @@ use super::pki;
 use super::pki::Remedy;
 use super::print::{Align, table};
 use super::remote::options;
-use crate::api::{Consistency, Error, ErrorKind, LeaderLeaseReport, StatusResponse};
+use crate::api::{Consistency, Error, ErrorKind, LeaderLeaseReport, MemberInfo, StatusResponse};
 use crate::client::{Client, GetOptions, RetryPolicy};
 use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
@@ -36,7 +36,7 @@ use crate::types::{NodeId, Role};
 const UNKNOWN_USER: &str = "the cluster does not know this user: log in with --user and \
                             --password-file, or add the user named in the certificate (`leasehold \
                             user add`)";
-/// What to do where it knows who asks, and has no answer for him.
+/// What to do where the user is known and not permitted.
 const USER_WITHOUT_ROLE: &str = "this user has no permissions: grant it a role (`leasehold user \
                                  grant-role`), or use another user (--user)";
 /// The key that is read, whether it exists or not.
@@ -190,7 +190,7 @@ async fn endpoints(target: &Target, findings: &mut Findings) -> BTreeMap<String,
     answers
 }
 
-/// Where the members are that nobody named and that have not answered by another address.
+/// Addresses of members that were not given and have not answered at another address.
 fn unasked(answers: &BTreeMap<String, Answer>, named: &[String]) -> BTreeSet<String> {
     let met: BTreeSet<NodeId> = answers.values().map(|it| it.member_id).collect();
     let members = answers.values().flat_map(|it| &it.status.members);
@@ -456,8 +456,10 @@ async fn reading(client: &Client, endpoint: &str) -> Option<Reading> {
     })
 }
 
+/// Where a finding about the whole cluster is.
+const CLUSTER: &str = "cluster";
+
 async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
-    let place = "cluster";
     let Some(any) = answers.values().next() else {
         // They do answer then, and what they would say is for others.
         let is_refused = |it: &Finding| [UNKNOWN_USER, USER_WITHOUT_ROLE].contains(&&*it.advice);
@@ -465,20 +467,34 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
             return;
         }
         let advice = "nothing else can be checked until an endpoint answers";
-        return findings.add(Level::Fail, "quorum", place, "no endpoint answers", advice);
+        return findings.add(
+            Level::Fail,
+            "quorum",
+            CLUSTER,
+            "no endpoint answers",
+            advice,
+        );
     };
+    identity(answers, findings);
+    let members = &any.status.members;
+    quorum(members, answers, findings);
+    leader(members, answers, findings);
+    lag(answers, findings);
+    reads(target, findings).await;
+}
+
+/// Whether all endpoints belong to one cluster.
+fn identity(answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
     let ids: BTreeSet<u64> = answers.values().map(|answer| answer.cluster_id).collect();
     if ids.len() > 1 {
         let found = format!("the endpoints belong to {} different clusters", ids.len());
-        findings.add(
-            Level::Fail,
-            "identity",
-            place,
-            found,
-            "correct the addresses",
-        );
+        let advice = "correct the addresses";
+        findings.add(Level::Fail, "identity", CLUSTER, found, advice);
     }
-    let members = &any.status.members;
+}
+
+/// Whether a majority of the members answers.
+fn quorum(members: &[MemberInfo], answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
     let reached: BTreeSet<NodeId> = answers.values().map(|answer| answer.member_id).collect();
     let here = members.iter().filter(|it| reached.contains(&it.id)).count();
     let needed = members.len() / 2 + 1;
@@ -505,8 +521,11 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
             missing.join(", ")
         ),
     };
-    findings.add(level, "quorum", place, found, advice);
+    findings.add(level, "quorum", CLUSTER, found, advice);
+}
 
+/// Whether the members agree on one leader.
+fn leader(members: &[MemberInfo], answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
     let leaders: BTreeSet<Option<NodeId>> = answers.values().map(|it| it.leader_id).collect();
     let (level, found, advice) = match leaders.iter().next().copied().flatten() {
         Some(leader) if leaders.len() == 1 => {
@@ -529,7 +548,11 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
             "an election may be in progress: try again",
         ),
     };
-    findings.add(level, "leader", place, found, advice);
+    findings.add(level, "leader", CLUSTER, found, advice);
+}
+
+/// Whether a member is far behind the others.
+fn lag(answers: &BTreeMap<String, Answer>, findings: &mut Findings) {
     let most = answers.values().map(|it| it.status.commit_index.0).max();
     for answer in answers.values() {
         let lag = most
@@ -541,7 +564,6 @@ async fn cluster(target: &Target, answers: &BTreeMap<String, Answer>, findings: 
             findings.add(Level::Warn, "lag", &answer.status.name, found, advice);
         }
     }
-    reads(target, findings).await;
 }
 
 /// A read by each authority.
