@@ -1,4 +1,4 @@
-//! Holding processes to a part of a core each, so that what is measured is they and not whoever asks
+//! Holding processes to a part of a core each, so that the servers are measured and not the clients
 //! them.
 //!
 //! By control groups where the system lets us make some, of either version; else by pausing each
@@ -72,7 +72,7 @@ impl CpuShare {
         Self::by_pauses(pids, cores)
     }
 
-    /// How it is done, for whoever reads the figures.
+    /// How it is done, for the report.
     pub(crate) fn how(&self) -> &'static str {
         self.how
     }
@@ -146,7 +146,7 @@ impl Drop for CpuShare {
             }
         }
         for group in &self.groups {
-            // A group can be removed once nobody is in it: back to where they came from.
+            // A group can be removed once it is empty: the processes go back to their former group.
             let parent = group.parent().unwrap_or_else(|| Path::new("/"));
             if let Ok(pids) = fs::read_to_string(group.join("cgroup.procs")) {
                 for pid in pids.lines() {

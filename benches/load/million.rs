@@ -116,7 +116,7 @@ async fn read(
     all
 }
 
-/// Puts that write keys anew, until `stop`.
+/// Puts that overwrite keys, until `stop`.
 async fn write(
     client: &Client,
     keys: u64,

@@ -43,7 +43,7 @@ const READS: f64 = 0.9;
 const CLIENTS: u32 = 256;
 /// For what the filling has set off, and what a restarted member does when it is there again.
 const REST: Duration = Duration::from_secs(3);
-/// How often it is looked how far things are.
+/// Interval between checks of the progress.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a member may take to be started, and to be fed.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -145,7 +145,7 @@ async fn round(
 ) -> Result<TransferRound, Failure> {
     cluster.wait_until_whole().await?;
     tokio::time::sleep(REST).await;
-    // Somebody else may lead after the rest.
+    // Another node may be leader after the pause.
     let leader = cluster.wait_until_whole().await?;
     progress.say("without:");
     let without = measure(cluster, plan, progress).await?;
@@ -205,7 +205,7 @@ async fn measure(cluster: &OwnCluster, plan: &Plan, progress: Progress) -> Resul
     apart(move || Run::measure(&leader, &plan, progress)).await
 }
 
-/// Does what blocks on a thread of its own, so that signals are heard meanwhile.
+/// Does what blocks on a thread of its own, so that signals are handled meanwhile.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {

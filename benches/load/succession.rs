@@ -1,7 +1,7 @@
 //! How long a new leader takes from its election until it serves, with all the leases there are.
 //!
 //! The members that did not lead are asked all the time whether they do; from the first yes on, the
-//! one that does is asked to read under its lease. So what is told is right to a few milliseconds, and
+//! one that does is asked to read under its lease. So the result is right to a few milliseconds, and
 //! holds the time of two answers.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Succession {
     /// Ends, and says how long the new leader took; `None` if none was seen to begin.
     ///
     /// # Errors
-    /// Nobody could be reached at all.
+    /// No node could be reached at all.
     pub(crate) fn stop(mut self) -> Result<Option<Duration>, Failure> {
         self.over.store(true, Ordering::Relaxed);
         let ended = self.thread.take().and_then(|thread| thread.join().ok());

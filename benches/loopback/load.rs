@@ -134,7 +134,7 @@ async fn get(client: &Client, number: usize) -> bool {
     found.header.read.unwrap().path == ReadPath::Lease
 }
 
-/// A client that does not know the leader yet asks whoever it is connected to, and a follower
+/// A client that does not know the leader yet asks the node that it is connected to, and a follower
 /// answers; a pause of the machine can void a lease for a moment. More than that is no longer what
 /// the row says.
 fn expect_leased(reads: u64, unleased: u64) {

@@ -1,4 +1,4 @@
-//! The nodes and the echo, each in a process of its own, so that what each costs can be told apart.
+//! The nodes and the echo, each in a process of its own, so that the cost of each can be measured.
 //!
 //! The bench starts itself again for each of them; what a process shall be stands in its
 //! environment, and it ends when its standard input does, so none outlives the bench.

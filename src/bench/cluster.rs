@@ -1,7 +1,7 @@
 //! A cluster of our own: three processes of this binary on loopback, with certificates of their
 //! own, real disks and real sockets, which may be paused, ended and cut off.
 //!
-//! The nodes are told everything by flags, so that whatever a bench wants to vary is one more flag.
+//! The nodes are configured by flags alone, so that each setting that a bench varies is one more flag.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ impl OwnCluster {
         Self::start_at(plan, &addresses, |_, to| peers[to]).await
     }
 
-    /// As [`OwnCluster::start`], at these addresses, of which there are three; node `from` is told
+    /// As [`OwnCluster::start`], at these addresses, of which there are three; node `from` is given
     /// to call node `to` at `route(from, to)`.
     ///
     /// # Errors
@@ -292,7 +292,7 @@ impl OwnCluster {
         self.running(number)?.begin_to_end(how)
     }
 
-    /// Starts node `number` again, once it has ended as it was told to.
+    /// Starts node `number` again, once it has stopped as requested.
     ///
     /// # Errors
     /// It cannot be started.
@@ -413,7 +413,7 @@ fn node_name(number: usize) -> String {
     format!("n{}", number + 1)
 }
 
-/// Addresses on loopback that nobody has at the moment.
+/// Addresses on loopback that are free at the moment.
 ///
 /// # Errors
 /// No port is free.
@@ -430,14 +430,14 @@ pub fn free_addresses(count: usize) -> Result<Vec<Addresses>, Failure> {
 }
 
 /// A port on loopback that is free for UDP and TCP, and that neither this process nor the system
-/// gives to anybody else before a node takes it: it lies below the ports that outgoing connections
+/// gives to another process before a node takes it: it lies below the ports that outgoing connections
 /// are given.
 fn free_port() -> Result<u16, Failure> {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 22_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..COUNT {
-        // Processes beside this one begin elsewhere, and so does whoever tests this one.
+        // Other processes, and tests of this one, start elsewhere.
         let begin = std::process::id().wrapping_mul(7_919);
         let begin = begin.wrapping_add(u32::from(COUNT / 2));
         let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % u32::from(COUNT);

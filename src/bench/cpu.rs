@@ -26,7 +26,7 @@ impl CpuTime {
         Ok(all)
     }
 
-    /// Begins anew.
+    /// Starts again.
     ///
     /// # Errors
     /// One of them is not there any more.

@@ -84,7 +84,7 @@ impl Leasehold {
     /// spread over all endpoints, as `whom` says.
     ///
     /// # Errors
-    /// Nobody can be reached.
+    /// No node can be reached.
     pub async fn find(target: &Target, whom: LoadTarget) -> Result<Self, Failure> {
         let mut found = Self {
             spread: whom == LoadTarget::Any,
@@ -124,7 +124,7 @@ impl Leasehold {
 /// A client of the cluster that `target` names.
 ///
 /// # Errors
-/// Nobody can be reached.
+/// No node can be reached.
 pub async fn connect(target: &Target) -> Result<Client, Failure> {
     Ok(Client::connect(target.endpoints.iter().cloned(), Some(options(target))).await?)
 }
@@ -140,7 +140,7 @@ fn options(target: &Target) -> ConnectOptions {
 /// The cluster that `target` names, with all its members.
 ///
 /// # Errors
-/// Nobody can be reached.
+/// No node can be reached.
 pub async fn with_all_members(target: &Target) -> Result<Target, Failure> {
     let client = connect(target).await?;
     let mut found = target.clone();

@@ -27,7 +27,7 @@ pub struct Load {
 pub struct Keys {
     /// In key order; not empty.
     pub names: Vec<Bytes>,
-    /// Not compressible, in case somebody compresses.
+    /// Not compressible, in case a store compresses.
     pub value: Bytes,
 }
 

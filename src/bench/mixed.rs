@@ -22,7 +22,7 @@ const ZIPF_EXPONENT: f64 = 0.99;
 /// Puts a load on a cluster of which `reads` is the share of reads, from 0 to 1.
 ///
 /// # Errors
-/// Nobody can be reached, or nothing was answered.
+/// No node can be reached, or nothing was answered.
 pub fn run(
     reads: f64,
     arguments: &LoadArgs,
@@ -45,7 +45,7 @@ pub fn run(
 /// Connects to the cluster that the arguments name.
 ///
 /// # Errors
-/// Nobody can be reached.
+/// No node can be reached.
 pub fn connector(arguments: &LoadArgs, global: &GlobalArgs) -> Result<Leasehold, Failure> {
     let target = Target::find(global, &Surroundings::of_process()?)?;
     // What finds the leader has done its work then; each load has threads of its own.

@@ -47,7 +47,7 @@ use crate::cli::failure::Failure;
 /// Carries out `leasehold bench`.
 ///
 /// # Errors
-/// Nobody can be reached, or nothing was answered.
+/// No node can be reached, or nothing was answered.
 pub fn run(
     command: BenchCommand,
     global: &GlobalArgs,

@@ -2,7 +2,7 @@
 //!
 //! Request `n` is due at `n / rate`, whatever became of the ones before it. Pure: a
 //! [`pacemaker`](super::pacemaker) says what time it is, clients take what is due. Requests that
-//! nobody takes, because every client still waits for an answer, stay due; whoever takes one later
+//! no client takes, because all still wait for a reply, stay due; a client that takes one later
 //! learns when it was due, and counts its latency from there.
 
 use std::cell::Cell;
@@ -60,7 +60,7 @@ impl Pace {
         Some(self.due_at(number))
     }
 
-    /// No request is given out any more. Gives when each request was due that nobody took.
+    /// Hands out no more requests. Returns when each request was due that no client took.
     pub fn close(&self) -> impl Iterator<Item = Duration> + '_ {
         self.due.close();
         (self.taken.get()..self.released.get()).map(|number| self.due_at(number))

@@ -79,7 +79,7 @@ impl Pacemaker {
             match read {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) => return Err(error),
-                // Somebody else's wake-up, or that of an earlier setting.
+                // Another wake-up, or that of an earlier setting.
                 Err(_) => {}
             }
         }

@@ -19,7 +19,7 @@ use crate::cli::signals::Stop;
 
 /// How long a process may take to end when it is asked to, before it is made to.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is looked after.
+/// Interval between checks of the process.
 const POLL: Duration = Duration::from_millis(5);
 /// How much of its last words is shown.
 const LAST_WORDS_BYTES: u64 = 2_000;
@@ -130,7 +130,7 @@ impl Process {
         Ok(())
     }
 
-    /// Says that it has ended, if it has although nobody told it to, with its last words.
+    /// Reports with its last output if it has ended without having been stopped.
     ///
     /// # Errors
     /// That, or the system does not say.
@@ -190,7 +190,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs `work` on a thread of its own runtime until it is done, or until this process is told to
+/// Runs `work` on a thread of its own runtime until it is done, or until this process is asked to
 /// stop: then it is dropped, and with it every process that it started.
 ///
 /// # Errors

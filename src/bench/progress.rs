@@ -1,4 +1,4 @@
-//! A line a second, for whoever watches.
+//! A line of progress a second.
 
 use std::io;
 use std::io::{IsTerminal, Write};
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shown, unless it is not wanted or nobody watches.
+    /// Shown, unless it is switched off or standard error is no terminal.
     pub fn new(quiet: bool) -> Self {
         Self {
             shown: !quiet && io::stderr().is_terminal(),
@@ -23,7 +23,7 @@ impl Progress {
     /// Says what is going on.
     pub fn say(&self, text: &str) {
         if self.shown {
-            // If standard error is gone there is nobody left to tell.
+            // If standard error is gone, the line is lost.
             let _ = writeln!(anstream::stderr(), "{text}");
         }
     }

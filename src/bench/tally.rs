@@ -109,7 +109,7 @@ pub struct Tally {
     pub failures: BTreeMap<&'static str, Failures>,
     /// Reads that were answered, by authority. A handful, so a list is quickest.
     pub paths: Vec<(ReadPath, u64)>,
-    /// Reads that found no key: they cost less, so they are told.
+    /// Reads that found no key: they cost less, so they are counted separately.
     pub not_found: u64,
 }
 

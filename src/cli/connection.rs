@@ -1,4 +1,4 @@
-//! Whom to talk to, and the seam to the client that does it.
+//! The target of a command, and the interface to the client that talks to it.
 //!
 //! A development cluster leaves word of itself in a private file (see `runtime`), so while it runs
 //! no flag is needed. Else endpoints and certificates come from flags or the environment.
@@ -27,7 +27,7 @@ pub trait Connector {
 
 /// What the commands ask of a client.
 pub trait Connection {
-    /// Sends a request to whoever can answer it, and follows the leader.
+    /// Sends a request to a node that can answer it, and follows the leader.
     fn call(
         &self,
         request: Request,
@@ -65,7 +65,7 @@ pub trait Connection {
     fn close(self) -> impl Future<Output = ()>;
 }
 
-/// Whom to talk to, and as whom.
+/// Which cluster to talk to, and with which identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Client addresses, as `host:port`.
@@ -76,7 +76,7 @@ pub struct Target {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// As whom to log in, and with which password.
+    /// The user to log in as, and the password.
     pub login: Option<(String, Secret)>,
     /// Deadline for a request.
     pub timeout: Duration,
@@ -84,7 +84,7 @@ pub struct Target {
     pub exactly_once: bool,
 }
 
-/// What besides arguments decides whom to talk to.
+/// What besides arguments decides the target.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// The development cluster that runs now.
@@ -111,7 +111,7 @@ impl Target {
     /// Puts flags, environment and a running development cluster together.
     ///
     /// # Errors
-    /// Nothing says whom to talk to, or what was said is not enough.
+    /// No target is given, or it is incomplete.
     pub fn find(global: &GlobalArgs, surroundings: &Surroundings) -> Result<Self, Failure> {
         let dev = surroundings.dev.as_ref();
         let from_dev = |endpoint: &String| dev.is_some_and(|dev| dev.endpoints.contains(endpoint));

@@ -14,7 +14,7 @@ pub enum Exit {
     Refused,
     /// 2. What was typed cannot be done.
     Usage,
-    /// 3. Nobody could be reached.
+    /// 3. No node could be reached.
     NotConnected,
     /// 4. It may have happened.
     Unknown,

@@ -46,14 +46,14 @@ pub enum LogError {
         /// What is wrong with it.
         problem: String,
     },
-    /// Somebody else in this process took the lines already.
+    /// This process has a subscriber already.
     #[error("a log subscriber is installed already")]
     Taken,
 }
 
 type SetFilter = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
 
-/// Which lines are written, for whoever wants others.
+/// The filter of log lines, which can be changed.
 pub struct Filter {
     set: Box<SetFilter>,
 }
@@ -109,7 +109,7 @@ pub fn start(filter: &str, look: LineFormat, place: LogTarget) -> Result<Filter,
 }
 
 /// What the storage engine says only to the log: why it stopped, and, of what goes well, nothing that an
-/// operator could use. Whoever wants more of it says so in the filter, which goes before.
+/// operator could use. A filter that asks for more takes precedence.
 const ENGINE: &str = "fjall=warn,lsm_tree=warn";
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
@@ -182,7 +182,7 @@ impl Write for Line {
         match self.priority {
             None => io::stderr().write(event),
             Some(priority) => {
-                // In one piece, so that nobody else's line begins within it.
+                // In one piece, so that no other line begins within it.
                 io::stderr().write_all(&prefixed(priority, event))?;
                 Ok(event.len())
             }

@@ -2,7 +2,7 @@
 //!
 //! Data goes to standard output and everything else to standard error, so that output can be piped
 //! without a second thought. `commands` has a file for each family of them; `print` turns replies into text and
-//! knows nothing of connections; `connection` decides whom to talk to and how.
+//! knows nothing of connections; `connection` decides which cluster to talk to and how.
 //!
 //! Only the commands that run a node or look at the data of a stopped one (`serve`, `dev`, `offline`) know
 //! the server; the others know the client side only. `bench` and `verify` stand above this module.
@@ -173,7 +173,7 @@ pub fn report(result: Result<(), Failure>) -> ExitCode {
         let style = anstyle::Style::new()
             .bold()
             .fg_color(Some(anstyle::AnsiColor::Red.into()));
-        // If standard error is gone as well there is nobody left to tell.
+        // If standard error is gone as well, the message is lost.
         let _ = writeln!(
             anstream::stderr(),
             "{style}error:{style:#} {}",

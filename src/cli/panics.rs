@@ -9,7 +9,7 @@
 use std::panic::PanicHookInfo;
 use std::{panic, process};
 
-/// What a panic that nobody catches ends.
+/// What an uncaught panic ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// The process, at once.

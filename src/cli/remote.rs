@@ -16,7 +16,7 @@ pub struct SdkConnection {
     client: Client,
 }
 
-/// Whom every client of the command line trusts, who it is, and how long it waits.
+/// What every client of the command line trusts, its identity, and its timeout.
 pub(super) fn options(target: &Target) -> ConnectOptions {
     let tls = TlsOptions::new()
         .ca_pem_file(&target.cacert)

@@ -6,10 +6,10 @@ use std::{io, process};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// The code of a process that was told twice, as shells write it: 128 and SIGINT.
+/// The exit code after a second signal, as shells write it: 128 and SIGINT.
 const IMPATIENT: i32 = 130;
 
-/// Whether somebody asked this process to stop. Clones share the answer.
+/// Whether this process was asked to stop. Clones share the answer.
 #[derive(Clone, Debug)]
 pub struct Stop {
     asked: watch::Receiver<bool>,
@@ -35,7 +35,7 @@ impl Stop {
         Ok(Self { asked })
     }
 
-    /// Asked by whoever holds the sender: for tests.
+    /// Asked through the sender: for tests.
     #[cfg(test)]
     pub(crate) fn by(asked: watch::Receiver<bool>) -> Self {
         Self { asked }
@@ -51,7 +51,7 @@ impl Stop {
     }
 }
 
-/// Every wish to stop, one after the other, for whoever passes them on. None ends the process.
+/// Every request to stop, one after the other, to be passed on. None ends the process.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
@@ -61,7 +61,7 @@ pub struct Signals {
 /// A wish to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// SIGINT: somebody typed Ctrl-C, most likely.
+    /// SIGINT: most likely Ctrl-C.
     Interrupt,
     /// SIGTERM.
     Terminate,

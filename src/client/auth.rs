@@ -146,7 +146,7 @@ impl AuthClient {
     ///         println!("good for {:?}", given.ttl);
     ///         let _options = ConnectOptions::new().with_token(given.token);
     ///     }
-    ///     None => println!("nobody is asked who he is"),
+    ///     None => println!("access control is disabled"),
     /// }
     /// # Ok(())
     /// # });

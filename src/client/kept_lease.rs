@@ -1,4 +1,4 @@
-//! A lease that is kept alive: how long it is valid, what its holder hears, and what its task keeps.
+//! A lease that is kept alive: how long it is valid, which events its holder receives, and what its task keeps.
 
 use std::fmt;
 use std::sync::Arc;

@@ -224,7 +224,7 @@ impl LeaseClient {
     /// let options = LeaseGrantOptions::new().with_owner("billing");
     /// let lease = client.lease().grant(Duration::from_secs(30), Some(options)).await?;
     /// client.put("job", "mine", Some(PutOptions::new().with_lease(lease.lease()))).await?;
-    /// println!("for {:?}, unless somebody renews it", lease.ttl());
+    /// println!("for {:?}, unless it is renewed", lease.ttl());
     /// # Ok(())
     /// # });
     /// ```

@@ -78,7 +78,7 @@ impl Client {
     /// # leasehold::client::examples::run(async |client| {
     /// use leasehold::api::{Consistency, Request};
     ///
-    /// // What this one node knows of the members, whoever leads:
+    /// // The members as this node knows them, leader or not:
     /// let endpoint = client.endpoints()[0].clone();
     /// let reply = client.call_at(endpoint, Request::MemberList, Consistency::Serializable).await?;
     /// println!("{:?}", reply.body);
@@ -117,7 +117,7 @@ impl Client {
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
-    /// client.move_leader(None).await?; // To whoever is most up to date.
+    /// client.move_leader(None).await?; // To the most up-to-date voter.
     /// client.put("color", "green", None).await?; // The client follows.
     /// # Ok(())
     /// # });

@@ -161,7 +161,7 @@ impl Client {
     /// # leasehold::client::examples::run(async |client| {
     /// let written = client.put("draft", "text", None).await?;
     /// let deleted = client.compare_and_delete("draft", written.header().revision).await?;
-    /// println!("nobody else had changed it: {}", deleted.succeeded);
+    /// println!("unchanged until then: {}", deleted.succeeded);
     /// # Ok(())
     /// # });
     /// ```

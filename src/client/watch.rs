@@ -318,9 +318,9 @@ impl Client {
     ///             println!("nothing is missing up to {revision}");
     ///             break;
     ///         }
-    ///         // Interrupted, and gone on without a gap: nothing need be done.
+    ///         // Interrupted and resumed without a gap: there is nothing to do.
     ///         WatchEvent::Created { .. } | WatchEvent::Resumed { .. } => {}
-    ///         WatchEvent::Restarted { .. } => println!("forget what was there: it is told anew"),
+    ///         WatchEvent::Restarted { .. } => println!("discard the state: it is sent again"),
     ///     }
     /// }
     /// watcher.cancel();

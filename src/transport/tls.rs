@@ -312,7 +312,7 @@ impl Tls {
             .with_single_cert(self.inner.chain.clone(), self.inner.key.clone_key())
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = vec![port.alpn().to_vec()];
-        // Each connection authenticates both sides anew: nothing to replay, nothing to outlive a
+        // Each connection authenticates both sides again: nothing to replay, nothing to outlive a
         // certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

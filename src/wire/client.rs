@@ -4,7 +4,7 @@
 //! [`ServerHello`]; everything after that, on that stream and on further ones, is calls one way
 //! and replies the other, in any order, matched by `request_id`.
 //!
-//! A watch is opened, asked and cancelled by calls like any other. What it is told comes on a one-way
+//! A watch is opened, asked and cancelled by calls like any other. Its events arrive on a one-way
 //! stream of its own that the server opens, as [`WatchMessage`]s, of which the first names the watch;
 //! the server ends the stream after the last. A client that gives the stream up ends the watch.
 

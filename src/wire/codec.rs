@@ -25,7 +25,7 @@ const SHAPED_IN: u16 = 1;
 /// Hellos are read before a version is agreed on, so they are written in this one for ever.
 const HELLO_VERSION: u16 = 1;
 
-/// Hellos are small; whoever sends more is no friend.
+/// Hellos are small; a larger one is refused.
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// Two readings, each at its longest.
 const CLOCK_BYTES_MAX: usize = 20;
@@ -53,7 +53,7 @@ pub enum Kind {
     Call = 3,
     /// The server's answer to one.
     Reply = 4,
-    /// What a watch is told.
+    /// The events of a watch.
     Watch = 5,
     /// A peer introduces itself; the answer has the same kind.
     PeerHello = 16,

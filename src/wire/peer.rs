@@ -16,7 +16,7 @@ use crate::wire::{Body, Kind, VersionRange};
 pub struct PeerHello {
     /// What the peer speaks.
     pub versions: VersionRange,
-    /// Its cluster; checked before anything else of it is heard.
+    /// Its cluster; checked before anything else.
     pub cluster_id: ClusterId,
     /// Its member id: derived from cluster, certificate name and incarnation.
     pub node_id: NodeId,
@@ -36,7 +36,7 @@ pub struct PeerHello {
 }
 
 /// What the cluster knows of the node at the other end, by the name in its certificate. A node without
-/// data asks before it has an identity; one whose hello is refused is told without asking.
+/// data asks before it has an identity; one whose hello is refused receives it without asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// What is known of me?

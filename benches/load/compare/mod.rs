@@ -1,5 +1,5 @@
 //! leasehold and etcd side by side, as `benches/compare.sh` runs it: three processes each, the same
-//! load in turns, and how long nobody is answered when leadership changes hands.
+//! load in turns, and how long no request is answered when leadership changes.
 //!
 //! Both sync every write, both lie on the same disk, both are talked to through their own network
 //! protocol by the same generator in this process. Where a ratio is shown, it is the median of pairs
@@ -136,7 +136,7 @@ async fn measure(options: &Options<'_>) -> Result<Results, Failure> {
     let progress = Progress::new(false);
     let has_etcd = EtcdCluster::program().is_some();
     if !has_etcd {
-        // Not as progress: whoever reads a log must see it, too.
+        // Not as progress: a log must contain it, too.
         let _ = writeln!(
             io::stderr(),
             "compare: there is no etcd here: SKIPPED, leasehold is measured alone"
@@ -279,7 +279,7 @@ async fn loads(
     Ok(rows)
 }
 
-/// Runs a load on threads of its own, while this one still hears that it should stop.
+/// Runs a load on threads of its own, while this one still handles signals.
 async fn aside<C: Store, T: Send + 'static>(
     connector: C,
     plan: Plan,

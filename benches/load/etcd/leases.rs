@@ -77,7 +77,7 @@ impl Renewer {
         }
         let (outgoing, incoming) = channel.open(Rpc::LeaseKeepAlive).await?;
         if self.is_open() {
-            // Somebody else was quicker, and may have asked already.
+            // Another task was quicker, and may have sent the request already.
             return Ok(());
         }
         let questions = Arc::new(Mutex::new(Questions::default()));
@@ -137,7 +137,7 @@ async fn hear(mut incoming: Incoming, questions: Arc<Mutex<Questions>>) {
     };
     let mut questions = held(&questions);
     for question in questions.asked.drain(..) {
-        // Whoever waited no longer is not told.
+        // The receiver may have gone.
         let _ = question.answer.send(Err(trouble.clone()));
     }
     questions.ended = Some(trouble);
@@ -155,7 +155,7 @@ impl Questions {
         if let Some(mut question) = self.asked.pop_front() {
             let header = renewed.header.as_ref();
             question.renewed.revision = header.map_or(0, |header| header.revision);
-            // Whoever waited no longer is not told.
+            // The receiver may have gone.
             let _ = question.answer.send(Ok(question.renewed));
         }
     }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use leasehold::bench::store::Trouble;
 
-/// What a receiver takes before it must be told to go on, of a stream and of all together. Large,
+/// The receive window, of a stream and of all together. Large,
 /// so that a client never waits for leave.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
@@ -248,7 +248,7 @@ impl Channel {
             .handshake(stream)
             .await
             .map_err(|error| self.broke(&error))?;
-        // Ends when the last sender is gone, or with the runtime; how is told by the requests.
+        // Ends when the last sender is gone, or with the runtime; the requests report how.
         tokio::spawn(connection);
         Ok(sender)
     }

@@ -38,7 +38,7 @@ pub(crate) struct EtcdConnection {
 pub(crate) struct EtcdStatus {
     /// The member.
     pub(crate) member: u64,
-    /// Who leads, by its account; 0 for nobody.
+    /// The leader that it reports; 0 for none.
     pub(crate) leader: u64,
     /// In which term.
     pub(crate) term: u64,
@@ -50,7 +50,7 @@ impl EtcdConnector {
     /// To the cluster behind `endpoints`: to its leader, or to all of them in turns.
     ///
     /// # Errors
-    /// Nobody can be reached, or the leader is not among them.
+    /// No node can be reached, or the leader is not among them.
     pub(crate) async fn find(
         endpoints: &[String],
         whom: LoadTarget,

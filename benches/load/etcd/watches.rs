@@ -138,7 +138,7 @@ fn after(prefix: &str) -> Bytes {
 async fn hear(mut incoming: Incoming, watchers: Watchers) {
     loop {
         let Ok(Some(response)) = incoming.hear::<WatchResponse>().await else {
-            // All who listen learn that there is nobody any more who could tell them something.
+            // All receivers learn that the sender is gone.
             return held(&watchers).clear();
         };
         let watcher = {
@@ -149,7 +149,7 @@ async fn hear(mut incoming: Incoming, watchers: Watchers) {
             if response.created
                 && let Some(created) = watcher.created.take()
             {
-                // Whoever asked may have gone.
+                // The receiver may have gone.
                 let _ = created.send(());
             }
             watcher.events.clone()

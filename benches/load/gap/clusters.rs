@@ -170,7 +170,7 @@ impl ExistingCluster {
     /// The one that `target` names, with all its members.
     ///
     /// # Errors
-    /// Nobody can be reached.
+    /// No node can be reached.
     pub(crate) async fn find(target: &Target) -> Result<Self, Failure> {
         let client = connect(target).await?;
         let target = with_all_members(target).await?;

@@ -1,4 +1,4 @@
-//! How long nobody is answered while leadership changes hands.
+//! How long no request is answered while leadership changes.
 //!
 //! Every millisecond every member is asked for a linearizable read, and every five milliseconds for
 //! a write, each by a request of its own that nothing repeats; so the longest time between two
@@ -7,7 +7,7 @@
 //! leader. Then the leader is asked to hand over, asked to end, or killed.
 //!
 //! A gap is counted from the end of the last success before it to the end of the first after it.
-//! The longest gap while all is well is told as `noise`: a gap below it says nothing.
+//! The longest gap without a fault is reported as `noise`: a gap below it means nothing.
 
 mod clusters;
 
@@ -481,7 +481,7 @@ async fn probe<P: Prober>(prober: Rc<P>, successes: Rc<Successes>) -> io::Error 
         {
             return error;
         }
-        // A thread that is behind must still hear answers.
+        // A thread that is behind must still receive replies.
         tokio::task::yield_now().await;
     }
     io::Error::other("the ticks have run out")

@@ -1,18 +1,18 @@
 //! Whether what clients saw is linearizable.
 //!
-//! Every answer names the store's revision, so the order of operations is told, and what is left is
+//! Every answer names the store's revision, so the order of operations is known, and what is left is
 //! to check that it is a possible one: that it respects real time, that no two writes share a place
 //! in it, and that every read shows what was last written before its own place. Every written value
 //! is unique, so a read says by itself whose write it saw. Keys are written and read, never
-//! deleted, and nobody else touches them.
+//! deleted, and no other program writes them.
 //!
 //! [`Audit`] judges while it listens, and remembers writes only, so a history may be as long as it
-//! likes. It is told when an operation begins and when it ends, in the order in which that happens;
+//! likes. It records when an operation begins and when it ends, in the order in which that happens;
 //! an operation that ends and one that begins at the same moment are taken for concurrent. A
 //! recorded history ([`Operation`], a line of JSON each) is replayed to it.
 //!
 //! Sound: what it reports is a violation, whatever became of operations without an answer. Where
-//! answers are missing it says nothing: a write that nobody saw may have happened or not.
+//! answers are missing it says nothing: a write that no read returned may have happened or not.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -47,7 +47,7 @@ pub struct Observation {
     pub found: Option<(u64, i64)>,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It took effect, at this revision.
@@ -62,20 +62,20 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     key: u32,
-    /// The highest revision that anybody had been answered with.
+    /// The highest revision of any reply before it.
     floor: i64,
 }
 
-/// Judges what it hears.
+/// Checks the operations that it records.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     reads: u64,
     writes: u64,
     unanswered: u64,
-    /// The highest revision that anybody was answered with.
+    /// The highest revision of any reply.
     acknowledged: i64,
     keys: BTreeMap<u32, Versions>,
-    /// Every value that somebody set out to write.
+    /// Every value whose write was begun.
     values: BTreeMap<u64, Write>,
     /// Whose write has which revision.
     revisions: BTreeMap<i64, u64>,
@@ -124,7 +124,7 @@ pub struct Findings {
 }
 
 impl Audit {
-    /// Somebody sets out to write `value`, which nobody ever wrote, to `key`.
+    /// A client begins to write `value`, which was never written before, to `key`.
     pub fn begin_write(&mut self, key: u32, value: u64) -> Begun {
         let write = Write {
             key,
@@ -139,7 +139,7 @@ impl Audit {
         self.begin_read(key)
     }
 
-    /// Somebody learned what became of writing `value`.
+    /// A client learned the outcome of writing `value`.
     pub fn end_write(&mut self, begun: Begun, value: u64, fate: Fate) {
         let revision = match fate {
             Fate::Written(revision) => revision,
@@ -169,7 +169,7 @@ impl Audit {
         self.acknowledged = self.acknowledged.max(revision);
     }
 
-    /// Somebody sets out to read `key`.
+    /// A client begins to read `key`.
     pub fn begin_read(&mut self, key: u32) -> Begun {
         Begun {
             key,
@@ -223,7 +223,7 @@ impl Audit {
         self.unanswered += 1;
     }
 
-    /// All has been heard.
+    /// All operations have been recorded.
     pub fn finish(mut self) -> Findings {
         let keys = std::mem::take(&mut self.keys);
         for (key, versions) in &keys {

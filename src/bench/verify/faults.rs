@@ -30,7 +30,7 @@ pub struct FaultReport {
     pub dropped: u64,
 }
 
-/// Does it to whoever leads, waits until another node leads, takes it back, and waits until all is
+/// Injects it at the leader, waits until another node leads, removes it, and waits until all is
 /// well. `election_max` is the longest that followers wait for a silent leader.
 ///
 /// # Errors

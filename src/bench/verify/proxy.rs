@@ -1,7 +1,7 @@
 //! Wires between the nodes of a cluster of our own, so that a node can be cut off from the others:
-//! datagrams pass through here, or are dropped, and nobody has to be root for it.
+//! datagrams pass through here, or are dropped, which needs no root.
 //!
-//! Each node is told to call each of the others at an address of ours, and every datagram takes
+//! Each node is configured to reach each of the others at an address of ours, and every datagram takes
 //! this way in both directions. A wire that is cut is silent, as a broken network is: no error
 //! comes back.
 
@@ -21,7 +21,7 @@ use crate::cli::failure::Failure;
 /// The largest datagram there is.
 const DATAGRAM_BYTES: usize = 65_536;
 /// Callers that a wire remembers. A node calls from one address, and from another one when it was
-/// started anew.
+/// restarted.
 const CALLERS_MAX: usize = 64;
 
 /// The wires between all nodes.
@@ -73,7 +73,7 @@ impl Wires {
                     for wire in wires {
                         carrying.spawn(wire.carry());
                     }
-                    // Told, or nobody is left to tell: over either way.
+                    // Stopped, or the sender is gone: over either way.
                     let _ = ended.await;
                 });
             })?;
@@ -145,7 +145,7 @@ impl Wire {
         let mut datagram = vec![0; DATAGRAM_BYTES];
         loop {
             let Ok((length, caller)) = near.recv_from(&mut datagram).await else {
-                // Somebody called and is gone; the next one may be there.
+                // A sender is gone; the next one may be there.
                 continue;
             };
             if cuts.drops(from, to) {

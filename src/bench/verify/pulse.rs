@@ -34,7 +34,7 @@ impl Pulse {
                 let mut late = Latencies::default();
                 let watch = Wall::start();
                 let mut before = watch.elapsed();
-                // Told or not, it beats once: it may first run when it is over already.
+                // Stopped or not, it beats once: it may first run after the end.
                 loop {
                     thread::sleep(BEAT);
                     let now = watch.elapsed();

@@ -36,7 +36,7 @@ pub struct NodeTrack {
     pub unanswered: u64,
 }
 
-/// The thread, until it is asked what it heard.
+/// The thread, until its result is collected.
 #[derive(Debug)]
 pub struct Sampler {
     over: Arc<AtomicBool>,

@@ -2,7 +2,7 @@
 //! answer judged.
 //!
 //! Clients of the SDK read and write as any program does. Beside them every node is asked for reads
-//! under its own lease, once, and by nobody else's advice: a node that wrongly believes to lead
+//! under its own lease, once, without following redirects: a node that wrongly believes to be leader
 //! would otherwise never be asked, because clients follow the leader.
 
 use std::cell::{Cell, RefCell};
@@ -100,7 +100,7 @@ impl Workload {
     /// `record`, if one is named. Runs on a [`tokio::task::LocalSet`].
     ///
     /// # Errors
-    /// Nobody can be reached, or the file cannot be written.
+    /// No node can be reached, or the file cannot be written.
     pub async fn start(
         target: &Target,
         clients: u32,
@@ -112,7 +112,7 @@ impl Workload {
                 Failure::refused(format!("cannot write {}: {error}", path.display()))
             })?)),
         };
-        // Nobody else has these keys, nor had them in a run before this one.
+        // No other client uses these keys, nor did one in an earlier run.
         let started = SystemClock.now();
         let shared = Rc::new(Shared {
             watch: Wall::start(),
@@ -251,7 +251,7 @@ impl Shared {
         let fate = match &put {
             Ok(put) => Fate::Written(put.header.revision),
             Err(error) if error.outcome() == Outcome::NotApplied => Fate::NotApplied,
-            // Of one that took effect, nobody said where; so of it is known as little.
+            // If it took effect, its revision is not known either.
             Err(_) => Fate::Unknown,
         };
         book.audit.end_write(begun, value, fate);
@@ -318,7 +318,7 @@ impl Shared {
         true
     }
 
-    /// Counts a client's failure. A function of its own, so that nobody sleeps with the book open.
+    /// Counts a client's failure. A function of its own, so that the book is not borrowed across a sleep.
     fn failed(&self, code: &'static str) {
         let counts = &mut self.book.borrow_mut().counts;
         *counts.failures.entry(code).or_default() += 1;
@@ -383,7 +383,7 @@ fn read_operation(key: u32, invoked: u64, returned: u64, seen: Observation) -> O
     }
 }
 
-/// The number in a value; one that nobody writes, if it is none.
+/// The number in a value; one that is never written, if it is none.
 fn value_of(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }

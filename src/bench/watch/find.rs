@@ -1,13 +1,13 @@
 //! The highest rate of puts that watchers keep up with, and what becomes of them beyond it.
 //!
 //! A rate is *sustained* if a step at it interrupted no watch, lost no put, made at least nineteen of
-//! twenty puts that were due, and if all watchers had heard of the last put within a second of its
+//! twenty puts that were due, and if all watchers had received the last put within a second of its
 //! answer. So a rate at which delays only grow is none that is sustained, even where no queue has
 //! overflowed yet. Rates double while they are sustained (or are halved until one is), then the gap is
 //! halved until it is a tenth. The watches stay open from the first step to the last.
 //!
 //! In the end twice the rate that was found is put, for longer than a step, and nothing is stopped:
-//! watches may be interrupted then. Each must hear everything all the same, without a gap, which
+//! watches may be interrupted then. Each must still receive everything, without a gap, which
 //! `hear` checks of every single event.
 
 use std::io::Write;
@@ -32,13 +32,13 @@ use crate::cli::arguments::bench::WatchLoadArgs;
 use crate::cli::failure::Failure;
 use crate::cli::print::fields;
 
-/// How soon after the answer to a step's last put everybody must have heard of it.
+/// Time within which all watchers must receive the last put of a step, from its reply.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// This share of the puts that were due must have been made.
 const MADE_MIN: f64 = 0.95;
 /// Higher rates are not tried.
 const RATE_MAX: u64 = 1 << 20;
-/// How often it is looked whether all have heard.
+/// Interval between checks whether all watchers have received the last put.
 const LOOK: Duration = Duration::from_millis(5);
 /// Before the memory of idle watches is read.
 const REST: Duration = Duration::from_secs(1);
@@ -83,9 +83,9 @@ struct Step {
     resumed: u64,
     /// Watchers that were interrupted.
     watchers_resumed: usize,
-    /// Watchers that had not heard of the last put a second after its answer.
+    /// Watchers that had not received the last put a second after its reply.
     watchers_late: usize,
-    /// How long after the answer to the last put all had heard of it.
+    /// Time from the reply to the last put until all watchers had received it.
     caught_up_ms: f64,
     p50_us: f64,
     p99_us: f64,
@@ -99,7 +99,7 @@ enum Verdict {
     Sustained,
     /// Watches were interrupted.
     Interrupted,
-    /// Watchers heard of the last put too late.
+    /// Watchers received the last put too late.
     Late,
     /// Puts failed, or fewer were made than were due: the cluster does not write so fast.
     TooFewPuts,
@@ -157,7 +157,7 @@ impl Search {
 /// Looks for the rate.
 ///
 /// # Errors
-/// Nobody can be reached; not even one put a second is sustained; or a watcher was told something else
+/// No node can be reached; not even one put a second is sustained; or a watcher received something else
 /// than what happened.
 pub(super) async fn find<S: Store>(
     arguments: &WatchLoadArgs,
@@ -253,7 +253,7 @@ impl<C: Connection> Finder<'_, C> {
         Ok((steps, best))
     }
 
-    /// Puts at `rate` for `duration`, and waits until all have heard of it. One that `stops` ends with
+    /// Puts at `rate` for `duration`, and waits until all watchers have received them. One that `stops` ends with
     /// the first interruption, after which it has failed anyway.
     async fn step(&mut self, rate: u64, duration: Duration, stops: bool) -> Result<Step, Failure> {
         let shared = self.shared;
@@ -312,7 +312,7 @@ impl<C: Connection> Finder<'_, C> {
             .collect()
     }
 
-    /// Waits until everybody has heard of everything, for as long as anybody gets on. How many had not
+    /// Waits until all watchers have received everything, for as long as any makes progress. How many had not
     /// within a second.
     async fn wait_until_heard(&mut self, answered: Duration) -> Result<usize, Failure> {
         let shared = self.shared;
@@ -320,7 +320,7 @@ impl<C: Connection> Finder<'_, C> {
         let mut heard = shared.events.load(Ordering::Relaxed);
         let mut moved = shared.wall.elapsed();
         loop {
-            // None ends before it is told to, unless something is wrong.
+            // None ends before it is stopped, unless something is wrong.
             if let Some(ended) = self.watching.try_join_next() {
                 return match ended {
                     Ok(Err(failure)) => Err(failure),

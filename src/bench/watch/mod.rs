@@ -2,7 +2,7 @@
 //!
 //! Writers put values that say when they were sent; watchers say how long ago that was, so a delay is
 //! from the writer's hand to the reader's and holds the whole commit. The rate is an open loop: a put
-//! is due whether or not the one before it was answered. What each watcher hears is checked: a gap, a
+//! is due whether or not the one before it was answered. What each watcher receives is checked: a gap, a
 //! repetition or a wrong order is a failure of the run and no figure.
 //!
 //! With `--find-rate` the rate is looked for (`find.rs`).
@@ -70,7 +70,7 @@ pub struct Run {
 /// Carries out `leasehold bench watch`.
 ///
 /// # Errors
-/// Nobody can be reached, or a watcher was told something else than what happened.
+/// No node can be reached, or a watcher received something else than what happened.
 pub fn run(
     arguments: &WatchLoadArgs,
     global: &GlobalArgs,
@@ -143,7 +143,7 @@ impl Report {
 /// Puts this load on one store.
 ///
 /// # Errors
-/// Nobody can be reached, or a watcher was told something else than what happened.
+/// No node can be reached, or a watcher received something else than what happened.
 pub async fn measure<S: Store>(
     arguments: &WatchLoadArgs,
     store: &S,

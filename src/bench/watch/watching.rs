@@ -1,4 +1,4 @@
-//! Watches that are open, and the puts that they hear of.
+//! Open watches, and the puts that they receive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(super) const LAST: u64 = u64::MAX;
 pub(super) const PUTS_MAX: usize = 1024;
 /// Watches that are opened at the same time.
 pub(super) const OPENING_MAX: usize = 64;
-/// How long watchers may take to hear the last change.
+/// How long watchers may take to receive the last change.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Delays are taken down by many watchers at a time; each distribution is large.
 pub(super) const SHARDS: usize = 8;
@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pub(super) hearing: Vec<WatcherState>,
 }
 
-/// What one watcher has heard.
+/// What one watcher has received.
 #[derive(Default)]
 pub(super) struct WatcherState {
     /// Everything up to this revision.
@@ -81,12 +81,12 @@ impl Shared {
         all
     }
 
-    /// Which key a watcher watches. With one key for all, each hears everything.
+    /// Which key a watcher watches. With one key for all, each receives everything.
     pub(super) fn key_of(&self, watcher: usize) -> usize {
         watcher % self.written.len()
     }
 
-    /// How many watchers have not heard of the newest put to their key.
+    /// How many watchers have not received the newest put to their key.
     pub(super) fn behind(&self) -> usize {
         let hearing = self.hearing.iter().enumerate();
         let is_behind = |(number, hearing): &(usize, &WatcherState)| {
@@ -254,7 +254,7 @@ pub(super) async fn take<W: Watch>(
     }
 }
 
-/// Reads a watch until it has heard the last change of its key.
+/// Reads a watch until it has received the last change of its key.
 pub(super) async fn hear<W: Watch>(
     mut watch: W,
     number: usize,
@@ -307,7 +307,7 @@ pub(super) async fn hear<W: Watch>(
                 _ => {}
             }
         }
-        // In this order: whoever sees that all have heard of a revision has its events counted.
+        // In this order: once all watchers have received a revision, its events are counted.
         shared.events.fetch_add(count, Ordering::Relaxed);
         hearing.revision.store(last, Ordering::Release);
         if is_last {

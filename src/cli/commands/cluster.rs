@@ -76,7 +76,7 @@ pub(super) async fn move_leader(
     Ok(print::moved(out, view.format, from, to)?)
 }
 
-/// Who leads after `former`, if somebody comes forward within the time of one request.
+/// The leader after `former`, if one is elected within the time of one request.
 async fn new_leader(
     connection: &impl Connection,
     target: &Target,

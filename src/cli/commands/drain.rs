@@ -1,6 +1,6 @@
 //! `leasehold drain`: takes the node of this machine out of service, over its admin port.
 //!
-//! What changes a node is asked for on its own machine, where nobody needs a certificate: a container
+//! Changes to a node are requested on its own machine, where no certificate is needed: a container
 //! that is about to be stopped has none of a client's.
 
 use std::io;

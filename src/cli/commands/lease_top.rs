@@ -1,7 +1,7 @@
 //! `leasehold lease top`: which leases are nearest to their end, again and again.
 //!
 //! A lease is *at risk* while less than a third of its time is left: holders renew when a third has
-//! passed, so two renewals in a row have failed, or nobody keeps it. Those come first, the nearest to
+//! passed, so two renewals in a row have failed, or no holder keeps it. Those come first, the nearest to
 //! its end before the others. All leases are gone through for each look, a page at a time; what was
 //! renewed, granted and ended in between is counted by comparing with the look before, so several
 //! renewals of one lease between two looks count as one.
@@ -30,7 +30,7 @@ use crate::time::{Clock, Instant};
 /// answers are not all equally quick.
 const SLACK_MS: u64 = 100;
 
-/// Looks until it has done so often as asked, or the reader of our output goes away, or somebody types
+/// Refreshes as often as requested, or until the reader of our output goes away, or the user types
 /// Ctrl-C. `live` says that `out` is a terminal, on which each look covers the one before.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(super) async fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let is_for_programs = matches!(view.format, Format::Json | Format::Fields);
-    // A document is one look: whoever reads it by program asks again.
+    // A document is one sample: a program that reads it runs the command again.
     let looks = arguments.count.unwrap_or(u32::MAX);
     let looks = if is_for_programs { 1 } else { looks };
     let redraws = live && looks > 1;

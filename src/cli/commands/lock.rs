@@ -1,10 +1,10 @@
-//! `leasehold lock` and `leasehold elect`: something is held while a command runs, or until somebody
+//! `leasehold lock` and `leasehold elect`: something is held while a command runs, or until a user
 //! says stop.
 //!
 //! A command must not outlive the lock. Its lease may be counted on for a known time, by this
 //! machine's clocks; when a third of its length is left and no renewal has got through, the command is
 //! asked to stop (SIGTERM), and when a tenth is left it is made to (SIGKILL). Only then may the lease
-//! run out. What this cannot prevent is told in the help: this process itself may be suspended or
+//! run out. What this cannot prevent is in the help: this process itself may be suspended or
 //! killed, and its command go on; hence the fencing token.
 
 use std::ffi::OsString;
@@ -136,14 +136,14 @@ async fn open(client: &Client, ttl: Duration, signals: &mut Signals) -> Result<S
     }
 }
 
-/// Lets go of everything, so that nobody waits for the lease to end.
+/// Releases everything, so that no waiter has to wait for the lease to end.
 async fn close(session: &Session, result: Result<(), Failure>) -> Result<(), Failure> {
     // One that cannot be revoked ends by itself: that is no failure of what was done.
     let _ = session.close().await;
     result
 }
 
-/// Waits until somebody says stop, which is what is meant to happen, or what is held is lost.
+/// Waits until a signal to stop, which is the normal end, or the loss of what is held.
 async fn until_stopped(guard: &Guard, signals: &mut Signals) -> Result<(), Failure> {
     tokio::select! {
         cause = guard.lost() => Err(lost(cause)),
@@ -173,12 +173,12 @@ async fn run(
         .env("LEASEHOLD_LOCK_KEY", text(guard.key()))
         .env("LEASEHOLD_FENCING_TOKEN", guard.fencing_token().to_string())
         .env("LEASEHOLD_LEASE", format!("{:016x}", session.id()));
-    // Whoever sits at a terminal types to the command, which only its foreground group may hear.
+    // A terminal's input goes to the command, and only its foreground group may read it.
     let is_group = !io::stdin().is_terminal();
     if is_group {
         command.process_group(0);
     }
-    // Before there is anybody whose end could be missed.
+    // Before there is a process whose end could be missed.
     let ends = signal(SignalKind::child())?;
     let child = command.spawn().map_err(|error| {
         let program = program.to_string_lossy();
@@ -257,7 +257,7 @@ impl Job {
             () = make => false,
         };
         // What the command has started and left behind goes as well. A process that has ended has no
-        // number any more, but its group has, while anybody is in it.
+        // number any more, but its group has, while a process is in it.
         if self.is_group || !has_ended {
             self.send(Signal::KILL);
         }
@@ -277,7 +277,7 @@ impl Job {
 
     fn pass_on(&self, wish: Wish) {
         match wish {
-            // The terminal has told it already.
+            // The terminal has signalled it already.
             Wish::Interrupt if !self.is_group => {}
             Wish::Interrupt => self.send(Signal::INT),
             Wish::Terminate => self.send(Signal::TERM),

@@ -29,7 +29,7 @@ pub(super) async fn run(
         let list = list(consistency).await?;
         return Ok(print::members::list(out, view.format, &list)?);
     }
-    // Whom a name means is what the leader knows, whatever may be old for others.
+    // The leader resolves the name: another node may have an old list of members.
     let members = list(Consistency::default()).await?.members;
     let (request, done) = request(command, &members)?;
     let changed = ask(connection, request, Consistency::default()).await?;

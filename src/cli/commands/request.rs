@@ -176,7 +176,7 @@ fn bytes(text: OsString) -> Bytes {
 }
 
 pub(super) fn note(text: &str) {
-    // If standard error is gone there is nobody left to tell.
+    // If standard error is gone, the message is lost.
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 

@@ -23,7 +23,7 @@ const CLEAR_LINE: &str = "\x1b[2K";
 /// Everything from the cursor on.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Does the work, which draws on a screen if `live`, until it is done or somebody types Ctrl-C: to be
+/// Does the work, which draws on a screen if `live`, until it is done or the user types Ctrl-C: to be
 /// done with looking is no failure.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use crate::server::disk::store::contains_panic;
 use crate::server::run::supervisor::Supervisor;
 use crate::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
 
-/// Runs a node until it is told to stop. `flags` are settings by name.
+/// Runs a node until it is asked to stop. `flags` are settings by name.
 pub(super) fn serve(
     arguments: ServeArgs,
     flags: Vec<(String, String)>,
@@ -110,7 +110,7 @@ fn not_started(error: StartError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// Has the certificates loaded anew at every SIGHUP. Never returns.
+/// Reloads the certificates at every SIGHUP. Never returns.
 async fn reload_when_asked(reload: &CertificateReload, hangups: &mut Hangups) {
     loop {
         hangups.next().await;
@@ -118,7 +118,7 @@ async fn reload_when_asked(reload: &CertificateReload, hangups: &mut Hangups) {
     }
 }
 
-/// The service manager that started this process, if it wants to be told how the node is.
+/// The service manager that started this process, if it expects status notifications.
 fn supervisor() -> Option<Supervisor> {
     let found = Supervisor::of_environment(|name| std::env::var_os(name), std::process::id());
     found.unwrap_or_else(|error| {
@@ -135,7 +135,7 @@ async fn show_pulse(supervisor: Option<&Supervisor>, pulse: &Pulse) {
     }
 }
 
-/// Runs a development cluster until it is told to stop.
+/// Runs a development cluster until it is asked to stop.
 pub(super) fn dev(arguments: &DevArgs) -> Result<(), Failure> {
     panics::install(Ends::Thread, contains_panic);
     runtime()?.block_on(async {

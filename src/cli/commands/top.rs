@@ -25,11 +25,11 @@ use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
 use crate::types::Role;
 
-/// Looks until it has done so often as asked, or the reader of our output goes away, or somebody types
+/// Refreshes as often as requested, or until the reader of our output goes away, or the user types
 /// Ctrl-C. `live` says that `out` is a terminal, on which each look covers the one before.
 ///
 /// # Errors
-/// Nobody answers the first look. Later ones show that instead.
+/// No node answers the first time. Later refreshes show that instead.
 pub(super) async fn run(
     arguments: &ClusterTopArgs,
     connection: &impl Connection,
@@ -86,7 +86,7 @@ async fn look<W: Write>(
             };
             nodes.push(Node::of(member, answer));
         }
-        // Whoever leads knows best who the members are.
+        // The leader has the newest list of members.
         if let Some(answer) = nodes.iter().find_map(Node::leading) {
             members.clone_from(&answer.members);
         }
@@ -129,7 +129,7 @@ impl Node {
     }
 }
 
-/// What a look has to know of the one before.
+/// What a refresh needs of the one before, to show rates.
 #[derive(Debug)]
 struct Sample {
     at: Instant,

@@ -66,7 +66,7 @@ enum Op {
 }
 
 impl Script {
-    /// Reads the three parts. Says on standard error which one comes next if somebody types.
+    /// Reads the three parts. Prompts on standard error if the input is a terminal.
     ///
     /// # Errors
     /// Which line does not read, and how it should; or why the input could not be read.
@@ -78,7 +78,7 @@ impl Script {
         let mut script = Self::default();
         let ask = |what: &str| {
             if interactive {
-                // If standard error is gone there is nobody left to ask.
+                // If standard error is gone, the prompt is lost.
                 let _ = writeln!(anstream::stderr(), "{what}");
             }
         };
@@ -104,7 +104,7 @@ impl Script {
                  accepts"
             )));
         }
-        // An empty line ends the last part too; more of them harm nobody.
+        // An empty line ends the last part too; more of them do no harm.
         while let Some(line) = lines.next()? {
             if !line.is_empty() {
                 return Err(

@@ -46,7 +46,7 @@ const FAINT: Style = Style::new().dimmed();
 const COMMAND: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
 
 impl fmt::Display for Account {
-    /// With colours; whoever writes it somewhere without strips them.
+    /// With colours; a writer without colours strips them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.nodes.len();
         let plural = if count == 1 { "node" } else { "nodes" };

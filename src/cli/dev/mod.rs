@@ -45,7 +45,7 @@ pub trait Launcher {
 
 /// A node that runs in this process.
 pub trait Node: Send + 'static {
-    /// Waits until the node ends although nobody asked it to, and gives the reason.
+    /// Waits until the node ends without having been asked to, and returns the reason.
     fn ended(&mut self) -> impl Future<Output = String> + Send;
 
     /// Stops it gracefully.
@@ -54,7 +54,7 @@ pub trait Node: Send + 'static {
 
 /// How long a leader is waited for before that is worth a remark.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked for.
+/// Interval between checks.
 const POLL: Duration = Duration::from_millis(50);
 /// The name of the client whose certificate the command line uses.
 const CLIENT: &str = "dev";
@@ -251,7 +251,7 @@ fn cannot(action: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::refused(format!("cannot {action} {}: {error}", path.display()))
 }
 
-/// The cluster's authorities, once; certificates anew on every start, so they never expire here.
+/// The cluster's authorities, once; new certificates on every start, so they never expire here.
 fn make_certificates(plan: &Plan) -> Result<(), Failure> {
     let now = pki::wall_clock();
     let authority = match plan.pki.join(PEER_CA_FILE).exists() {
@@ -301,7 +301,7 @@ impl Nodes {
             };
             node.shutdown().await;
             if let Some(reason) = reason {
-                // Nobody listens once all are being stopped.
+                // The receiver is gone once all are being stopped.
                 let _ = report.send((name, reason));
             }
         });
@@ -378,7 +378,7 @@ async fn connect<C: Connector>(connector: &C, target: &Target) -> Result<C::Conn
     }
 }
 
-/// Returns when no node is left. Those that ended are still told by [`mourn`] if it is not so.
+/// Returns when no node is left; otherwise [`mourn`] reports those that ended.
 async fn until_none_is_left(
     plan: &Plan,
     ended: &mut mpsc::UnboundedReceiver<(String, String)>,
@@ -418,7 +418,7 @@ fn none_left(last: Option<(String, String)>) -> Failure {
     Failure::refused(format!("no node is left; node {name} stopped: {reason}"))
 }
 
-/// Waits until somebody leads and may answer reads alone; gives what every node said then.
+/// Waits until a leader holds a valid lease; returns the status of every node.
 async fn wait_for_lease(
     connection: &impl Connection,
     target: &Target,

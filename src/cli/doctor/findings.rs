@@ -10,7 +10,7 @@ pub(super) const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Level {
     /// As it should be.
     Ok,
-    /// It works, and somebody should look at it.
+    /// It works, and an operator should look at it.
     Warn,
     /// It does not work, or will not for long.
     Fail,

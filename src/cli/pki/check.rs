@@ -26,7 +26,7 @@ pub struct Problem {
 /// What helps against a problem, the least work first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remedy {
-    /// Nobody but its owner may use the file.
+    /// Make the file accessible to its owner alone.
     MakePrivate,
     /// This machine's clock is to be set.
     SetClock,
@@ -34,7 +34,7 @@ pub enum Remedy {
     NameFile,
     /// The authority that signed it is to be named.
     NameAuthority,
-    /// It is to be issued anew.
+    /// Issue it again.
     Issue,
 }
 
@@ -43,7 +43,7 @@ pub enum Remedy {
 pub struct Report {
     /// The file.
     pub path: PathBuf,
-    /// What it is, as far as it could be told, for example `node n1 of cluster …`.
+    /// Its identity, as far as it could be read, for example `node n1 of cluster …`.
     pub subject: Option<String>,
     /// The cluster that it says it is of; `None` for keys and for what could not be read.
     pub cluster: Option<ClusterId>,

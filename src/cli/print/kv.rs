@@ -31,7 +31,7 @@ pub fn get(
     get_below(out, view, parts, range)
 }
 
-/// What a get found, whoever answered.
+/// The keys that a get returned.
 fn get_below(
     out: &mut impl Write,
     view: View,
@@ -153,7 +153,7 @@ fn txn_below(
     Ok(())
 }
 
-/// What a `watch` is told.
+/// An event of a `watch`.
 ///
 /// # Errors
 /// Those of `out`.

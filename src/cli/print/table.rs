@@ -1,6 +1,6 @@
 //! Tables, in etcdctl's look: as wide as what is in them.
 //!
-//! On a terminal that is not that wide, nothing is broken inside a word: whoever looks for an id or an
+//! On a terminal that is not that wide, nothing is broken inside a word: a reader who searches for an id or an
 //! address wants to read it, and to copy it. What is looked at again and again leaves out columns then,
 //! and says which; everything else shows each row as a block of lines, one for each column.
 
@@ -89,7 +89,7 @@ pub fn terminal() -> Option<(u16, u16)> {
     (size.ws_col > 0).then_some((size.ws_col, rows))
 }
 
-/// What a table has room for. Asked anew each time: the window may have become another.
+/// What a table has room for. Read each time: the window may have been resized.
 fn width() -> Option<u16> {
     let fits = FITS.load(Ordering::Relaxed);
     fits.then(terminal).flatten().map(|(columns, _)| columns)

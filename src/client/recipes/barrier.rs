@@ -19,10 +19,10 @@ use crate::client::Client;
 ///
 /// let session = client.lease().session(Duration::from_secs(10), None).await?;
 /// let gate = Barrier::new(&client, "migration");
-/// let held = gate.hold(&session).await?; // Whoever comes waits.
+/// let held = gate.hold(&session).await?; // Waiters wait.
 /// // ... the migration ...
 /// held.release().await?;
-/// gate.wait().await?; // Nobody holds it: does not wait.
+/// gate.wait().await?; // Not held: does not wait.
 /// # Ok(())
 /// # });
 /// ```

@@ -22,7 +22,7 @@ use crate::client::{Client, WatchEvent, WatchOptions, Watcher};
 /// let session = client.lease().session(Duration::from_secs(10), None).await?;
 /// let election = Election::new(&client, "reports");
 /// let leadership = election.campaign(&session, "n7").await?; // Waits for its turn.
-/// leadership.proclaim("n7, since noon").await?; // Refused once somebody else leads.
+/// leadership.proclaim("n7, since noon").await?; // Refused once another candidate leads.
 ///
 /// let mut observer = election.observe().await?;
 /// println!("{:?} leads; anybody may know", observer.next().await?);

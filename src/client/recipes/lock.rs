@@ -20,7 +20,7 @@ use crate::api::Error;
 /// let lock = Lock::new(&session, "jobs/weekly");
 /// match lock.try_acquire().await? {
 ///     Some(held) => held.release().await?,
-///     None => println!("somebody holds it"),
+///     None => println!("another client holds it"),
 /// }
 /// let held = lock.acquire().await?; // Waits for its turn.
 /// println!("token {}", held.fencing_token());

@@ -12,7 +12,7 @@ use super::fault::StateFault;
 /// The format of chunks, header and end that this program writes, and the highest that it reads.
 pub const STREAM_FORMAT: u16 = 1;
 
-/// So that a file says what it is to whoever looks at its first bytes.
+/// Identifies the file format by the first bytes.
 const TITLE: &[u8; 16] = b"leasehold state\n";
 
 /// Whose state it is, and as of when.

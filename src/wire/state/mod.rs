@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Numbers are little endian. Chunks are numbered from 0. All but the last two are as long as a chunk
-//! may be, so the same state gives the same chunks whoever reads them, at whatever pace, and a reader
+//! may be, so the same state gives the same chunks for every reader, at any pace, and a reader
 //! that lost its connection goes on with the chunk that it has not got. Records come in the order of
 //! keyspaces and keys, each once.
 //!
 //! Three things are checked, each against a different fault: the checksum of a chunk (bits that
 //! turned), the hash in the end (chunks of different states put together), and the content hash of the
 //! state itself (a state that was wrong before it was read). [`StateDecoder`] checks all of them and
-//! hands out records on the way, so whoever stores them keeps them apart until the end is there.
+//! hands out records before the end, so a receiver keeps them separate until the end has arrived.
 //!
 //! Nothing here knows a file or a socket, or what a record means.
 

@@ -107,7 +107,7 @@ pub struct Check {
     pub found: String,
     /// What is allowed; empty where nothing is.
     pub allowed: String,
-    /// Whether that is so; nothing where it is only told.
+    /// Whether that holds; `None` where it is only reported.
     pub passed: Option<bool>,
 }
 

@@ -121,7 +121,7 @@ async fn run_for(event: &Event, program: &OsString, rest: &[OsString]) -> Result
 }
 
 fn note(text: &str) {
-    // If standard error is gone there is nobody left to tell.
+    // If standard error is gone, the message is lost.
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
