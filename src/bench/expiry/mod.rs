@@ -139,6 +139,19 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(plan: Plan) -> Self {
+        Self {
+            wall: Wall::start(),
+            plan,
+            prefix: format!("bench-expiry/{}/{}/", std::process::id(), unique()),
+            book: Book::new(plan.leases, plan.ttl),
+            is_keeping: Cell::new(plan.keep.is_some()),
+            renewals: Cell::new(0),
+            failed: Cell::new(0),
+            problem: RefCell::new(None),
+        }
+    }
+
     fn now(&self) -> Duration {
         self.wall.elapsed()
     }
@@ -213,17 +226,7 @@ pub async fn turn<L: LeaseCluster>(
     progress: Progress,
     disturb: impl AsyncFnOnce(&Book) -> Result<(), Failure>,
 ) -> Result<ExpiryRun, Failure> {
-    let wall = Wall::start();
-    let shared = Rc::new(Shared {
-        wall,
-        plan,
-        prefix: format!("bench-expiry/{}/{}/", std::process::id(), unique()),
-        book: Book::new(plan.leases, plan.ttl),
-        is_keeping: Cell::new(plan.keep.is_some()),
-        renewals: Cell::new(0),
-        failed: Cell::new(0),
-        problem: RefCell::new(None),
-    });
+    let shared = Rc::new(Shared::new(plan));
     // Dropped with this future, and then all that is under way ends, too.
     let mut beside = JoinSet::new();
     let store = cluster.store().await?;
@@ -240,18 +243,7 @@ pub async fn turn<L: LeaseCluster>(
     };
 
     let mut keeping = JoinSet::new();
-    let granting = shared.now();
-    let mut granted = JoinSet::new();
-    for (first, holder) in holders.iter().enumerate() {
-        granted.spawn_local(grant_all(holder.clone(), shared.clone(), first));
-        if plan.keep.is_some() {
-            keeping.spawn_local(keep(holder.clone(), shared.clone(), first));
-        }
-    }
-    while granted.join_next().await.is_some() {
-        shared.check()?;
-    }
-    let took = shared.now().saturating_sub(granting);
+    let took = grant_and_keep(&shared, &holders, &mut keeping).await?;
     let mut after = Vec::new();
     let mut renewals_per_second = None;
     if let Some(for_so_long) = plan.keep {
@@ -299,6 +291,26 @@ async fn connect_all<S: Store>(store: &S, count: usize) -> Result<Vec<Rc<S::Conn
         holders.push(Rc::new(store.connect(0).await?));
     }
     Ok(holders)
+}
+
+/// Grants all leases, and starts to keep them if the plan says so; returns how long the grants took.
+async fn grant_and_keep<C: Connection + 'static>(
+    shared: &Rc<Shared>,
+    holders: &[Rc<C>],
+    keeping: &mut JoinSet<()>,
+) -> Result<Duration, Failure> {
+    let start = shared.now();
+    let mut granted = JoinSet::new();
+    for (first, holder) in holders.iter().enumerate() {
+        granted.spawn_local(grant_all(holder.clone(), shared.clone(), first));
+        if shared.plan.keep.is_some() {
+            keeping.spawn_local(keep(holder.clone(), shared.clone(), first));
+        }
+    }
+    while granted.join_next().await.is_some() {
+        shared.check()?;
+    }
+    Ok(shared.now().saturating_sub(start))
 }
 
 /// Renews every lease once, as fast as the store answers; returns the rate per second.

@@ -76,6 +76,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    fn new(elapsed: Duration) -> Self {
+        Self {
+            tally: Tally::default(),
+            elapsed,
+            server_cpu: None,
+            client_cpu: Duration::ZERO,
+        }
+    }
+
     fn note_cpu(&mut self, plan: &Plan, servers: &CpuTime, ours: &CpuTime) -> Result<(), Failure> {
         let spent = servers.spent()?;
         self.server_cpu = (!plan.server_pids.is_empty()).then_some(spent);
@@ -152,12 +161,7 @@ pub fn run<C: Store>(
     let mut servers = CpuTime::of(&plan.server_pids)?;
     let mut ours = CpuTime::of(&[std::process::id()])?;
     let (threads, heard, watch) = start_threads(plan, connector)?;
-    let mut outcome = Outcome {
-        tally: Tally::default(),
-        elapsed: plan.duration,
-        server_cpu: None,
-        client_cpu: Duration::ZERO,
-    };
+    let mut outcome = Outcome::new(plan.duration);
     let end = plan.warm_up + plan.duration;
     let mut sampling = Sampling::Before;
     let mut done = 0;
