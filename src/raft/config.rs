@@ -57,15 +57,16 @@ impl Default for TimingOptions {
     }
 }
 
-/// A relation between settings that does not hold.
+/// A relation between settings that does not hold. The settings are named as in the configuration
+/// file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// H = 0.
-    #[error("heartbeat_interval is 0, but a leader must send heartbeats; 50ms is usual")]
+    #[error("raft.heartbeat_interval is 0, but a leader must send heartbeats; 50ms is usual")]
     HeartbeatZero,
     /// P > the longest promise.
     #[error(
-        "lease_duration ({lease:?}) is above {PROMISE_MAX:?}: no leader could be elected for that \
+        "leader_lease.duration ({lease:?}) is above {PROMISE_MAX:?}: no leader could be elected for that \
          long after one is lost; choose at most {PROMISE_MAX:?}"
     )]
     LeaseTooLong {
@@ -74,7 +75,7 @@ pub enum TimingError {
     },
     /// L = P - M <= 0.
     #[error(
-        "max_clock_skew ({skew:?}) leaves nothing of lease_duration ({lease:?}): choose a skew below the lease duration, or a longer lease"
+        "leader_lease.max_clock_skew ({skew:?}) leaves nothing of leader_lease.duration ({lease:?}): choose a skew below the lease duration, or a longer lease"
     )]
     NothingLeft {
         /// P
@@ -84,7 +85,7 @@ pub enum TimingError {
     },
     /// M < 2 rho P + 2 g.
     #[error(
-        "max_clock_skew ({skew:?}) is too small for lease_duration ({lease:?}): clocks that drift by {drift_ppm} ppm and read in steps of {granularity:?} need at least {needed:?}"
+        "leader_lease.max_clock_skew ({skew:?}) is too small for leader_lease.duration ({lease:?}): clocks that drift by {drift_ppm} ppm and read in steps of {granularity:?} need at least {needed:?}"
     )]
     SkewTooSmall {
         /// P
@@ -100,7 +101,7 @@ pub enum TimingError {
     },
     /// H > L / 3.
     #[error(
-        "heartbeat_interval ({heartbeat:?}) is too long for a leader lease of {lease:?} (lease_duration less max_clock_skew): two heartbeats may be lost, so choose at most {longest:?}"
+        "raft.heartbeat_interval ({heartbeat:?}) is too long for a leader lease of {lease:?} (leader_lease.duration less leader_lease.max_clock_skew): two heartbeats may be lost, so choose at most {longest:?}"
     )]
     HeartbeatTooLong {
         /// H
@@ -112,7 +113,7 @@ pub enum TimingError {
     },
     /// E_min <= P.
     #[error(
-        "election_timeout_min ({election:?}) is not above lease_duration ({lease:?}): voters would campaign before their promise is over and be refused; choose more than {lease:?}"
+        "raft.election_timeout_min ({election:?}) is not above leader_lease.duration ({lease:?}): voters would campaign before their promise is over and be refused; choose more than {lease:?}"
     )]
     ElectionTooSoon {
         /// E_min
@@ -122,7 +123,7 @@ pub enum TimingError {
     },
     /// E_max <= E_min.
     #[error(
-        "election_timeout_max ({max:?}) is not above election_timeout_min ({min:?}): timeouts must differ between nodes, or votes split; choose more than {min:?}"
+        "raft.election_timeout_max ({max:?}) is not above raft.election_timeout_min ({min:?}): timeouts must differ between nodes, or votes split; choose more than {min:?}"
     )]
     ElectionNotSpread {
         /// E_min
@@ -132,7 +133,7 @@ pub enum TimingError {
     },
     /// Q outside [P, E_max].
     #[error(
-        "step_down_after ({step_down:?}) must lie between lease_duration ({lease:?}) and election_timeout_max ({election_max:?})"
+        "raft.step_down_after ({step_down:?}) must lie between leader_lease.duration ({lease:?}) and raft.election_timeout_max ({election_max:?})"
     )]
     StepDownOutside {
         /// Q

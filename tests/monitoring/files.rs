@@ -467,9 +467,9 @@ fn every_configuration_of_the_files_is_taken() {
             flags: Vec::new(),
         });
         let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert_eq!(config.initial_members.len(), 3, "{file}");
+        assert_eq!(config.cluster.initial.len(), 3, "{file}");
         assert_eq!(config.listen.metrics.unwrap().port(), 7_481, "{file}");
-        assert_eq!(config.cluster_state, ClusterState::New, "{file}");
+        assert_eq!(config.cluster.state, ClusterState::New, "{file}");
     }
 }
 
@@ -490,7 +490,7 @@ fn every_configuration_says_what_to_write_once_the_cluster_is_founded() {
             flags: Vec::new(),
         });
         let config = config.unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert_eq!(config.cluster_state, ClusterState::Existing, "{file}");
+        assert_eq!(config.cluster.state, ClusterState::Existing, "{file}");
     }
     assert!(read("compose.yaml").contains("\n  # LEASEHOLD_CLUSTER_STATE: existing\n"));
 }

@@ -16,7 +16,6 @@ const LARGER: &[(&str, &str)] = &[
     ("raft/consensus/explore.rs", "digest"),
     ("raft/consensus/mod.rs", "Consensus"),
     ("raft/consensus/mod.rs", "new"),
-    ("server/config/mod.rs", "Config"),
 ];
 
 /// Something too large in one file: its name, and how large it is.

@@ -41,12 +41,12 @@ pub fn config_file(data: &[u8]) {
     assert_eq!(Config::load(sources).ok().as_ref(), Some(&config));
     assert!(is_name(&config.node.name));
     let own = |member: &&leasehold::server::config::InitialMember| member.name == config.node.name;
-    let founds = config.cluster_state == ClusterState::New;
-    assert!(!founds || config.initial_members.iter().any(|member| own(&member)));
+    let founds = config.cluster.state == ClusterState::New;
+    assert!(!founds || config.cluster.initial.iter().any(|member| own(&member)));
     assert!(config.listen.admin.ip().is_loopback());
     assert!(Timing::new(*config.timing).is_ok(), "the relations hold");
     let limits = &config.limits;
     assert!(limits.key_bytes_max + limits.value_bytes_max < limits.request_bytes_max);
     assert!(config.storage.segment_bytes >= 4 * limits.request_bytes_max as u64);
-    assert!(config.inflight_max > 0);
+    assert!(config.work.in_flight_max > 0);
 }

@@ -223,18 +223,18 @@ mod tests {
             let base = 7_400 + 10 * index;
             assert_eq!(ports, [base, base + 1, base + 2]);
             assert!(listen.client.ip().is_loopback() && listen.peer.ip().is_loopback());
-            assert_eq!(config.initial_members.len(), 3);
+            assert_eq!(config.cluster.initial.len(), 3);
             let pki = directory.join("pki");
             assert_eq!(
-                config.tls_peer.cert_file,
+                config.tls.peer.cert_file,
                 pki.join(format!("{name}-peer.pem"))
             );
-            assert_eq!(config.tls_peer.trusted_ca_file, pki.join("peer-ca.pem"));
+            assert_eq!(config.tls.peer.trusted_ca_file, pki.join("peer-ca.pem"));
             assert_eq!(
-                config.tls_client.key_file,
+                config.tls.client.key_file,
                 pki.join(format!("{name}-server.key"))
             );
-            assert_eq!(config.tls_client.trusted_ca_file, pki.join("client-ca.pem"));
+            assert_eq!(config.tls.client.trusted_ca_file, pki.join("client-ca.pem"));
             assert_eq!(config.storage.segment_bytes, 8 << 20);
         }
     }

@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::raft::Configuration;
 use crate::server::admin::Progress;
-use crate::server::config::Settings;
+use crate::server::config::EffectiveConfig;
 use crate::server::session::Sessions;
 use crate::server::session::drain::Drain;
 use crate::server::status::node_state::NodeState;
@@ -39,7 +39,7 @@ pub(crate) struct AdminService {
     pub(crate) peer_port: Endpoint,
     pub(crate) log: Option<LogControl>,
     /// What the node goes by, as it was given.
-    pub(crate) settings: Settings,
+    pub(crate) settings: EffectiveConfig,
     /// The addresses that it tells others.
     pub(crate) advertised: Advertised,
     /// Renewals, expirations and rejections of the leader lease that are not shown any more.

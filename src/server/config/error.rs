@@ -1,25 +1,25 @@
-//! What can be wrong with a configuration, said with its place.
+//! Errors of a configuration, each with its place.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
-use super::environment_variable;
+use super::setting::environment_variable;
 
 /// Where a setting was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// In the file, in this line (the first is 1).
+    /// In this line of the file; the first is 1.
     File {
-        /// The file, as it was named to us.
+        /// The file, as it was given.
         path: PathBuf,
         /// The line.
         line: usize,
     },
     /// In this environment variable.
     Environment(String),
-    /// In the flag of this key.
+    /// In the flag with this key.
     Flag(String),
-    /// Nowhere: it is the default of this key.
+    /// It is the default of this key.
     Default(&'static str),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for At {
     }
 }
 
-/// Why there is no valid configuration.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -42,7 +42,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file is not TOML.
@@ -50,20 +50,20 @@ pub enum ConfigError {
     Syntax {
         /// Where.
         at: At,
-        /// What the parser expected.
+        /// The message of the parser.
         message: String,
     },
-    /// Nobody knows this key.
+    /// The key is unknown.
     #[error("{at}: unknown key `{key}`{}", did_you_mean(.nearest))]
     UnknownKey {
         /// Where.
         at: At,
-        /// What was written.
+        /// The key.
         key: String,
-        /// The known key that looks most like it.
+        /// The setting whose key is most like it.
         nearest: Option<&'static str>,
     },
-    /// A key without which nothing works is not set.
+    /// A required setting is missing.
     #[error(
         "{key} is not set. {help}. Set it in the configuration file, in {} or with --{key}",
         environment_variable(key)
@@ -71,7 +71,7 @@ pub enum ConfigError {
     Missing {
         /// The key.
         key: &'static str,
-        /// What it is for.
+        /// Its help.
         help: &'static str,
     },
     /// A value is of the wrong type.
@@ -81,12 +81,12 @@ pub enum ConfigError {
         at: At,
         /// The key.
         key: &'static str,
-        /// What would be right.
+        /// The type that is expected.
         expected: &'static str,
-        /// What was found.
+        /// The type that was found.
         found: &'static str,
     },
-    /// A value of the right type cannot be used.
+    /// A value of the right type is invalid.
     #[error("{at}: {key} = `{value}`: {problem}")]
     Invalid {
         /// Where.
@@ -98,18 +98,18 @@ pub enum ConfigError {
         /// Why, and what would be valid.
         problem: String,
     },
-    /// Two settings do not go together.
+    /// Two settings contradict each other.
     #[error("{at}: {problem}")]
     Relation {
-        /// Where the first of them was set.
+        /// Where one of them was set.
         at: At,
         /// Which, why, and what would be valid.
         problem: String,
     },
-    /// Two sockets would have the same address.
+    /// Two sockets have the same address.
     #[error("{at}: {first} and {second} are both {address}: give each a port of its own")]
     SameSocket {
-        /// Where the first of them was set.
+        /// Where one of them was set.
         at: At,
         /// One key.
         first: &'static str,
@@ -118,27 +118,27 @@ pub enum ConfigError {
         /// The address.
         address: String,
     },
-    /// A name stands twice among the members.
+    /// Two members have the same name.
     #[error("{at}: cluster.initial names `{name}` twice: every node needs a name of its own")]
     DuplicateNode {
-        /// Where the second stands.
+        /// Where the second one was given.
         at: At,
         /// The name.
         name: String,
     },
-    /// An address stands twice among the members.
+    /// Two members have the same address.
     #[error(
         "{at}: cluster.initial gives `{first}` and `{second}` the same address {address}: every \
          node needs an address of its own"
     )]
     DuplicateAddress {
-        /// Where the second stands.
+        /// Where the second one was given.
         at: At,
         /// The address.
         address: String,
-        /// Who has it.
+        /// The first member.
         first: String,
-        /// Who has it too.
+        /// The second member.
         second: String,
     },
     /// This node is not among the members.
@@ -152,7 +152,7 @@ pub enum ConfigError {
         at: At,
         /// This node's name.
         name: String,
-        /// Who is there.
+        /// The names of the members.
         members: Vec<String>,
     },
 }

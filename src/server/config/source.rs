@@ -1,4 +1,4 @@
-//! The sources laid over each other: for every key the value of the strongest one, and its place.
+//! The sources of settings, merged: for every key the value of the strongest one, and its place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +7,32 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::error::{At, ConfigError};
-use super::unknown::{is_of_command, is_of_platform};
-use super::{ConfigSources, SETTINGS, Setting, environment_variable};
+use super::setting::{Setting, environment_variable};
+
+/// Variables that our programs set for the commands they run, or read themselves besides their
+/// flags. A node may be started from there.
+pub(super) const OF_COMMANDS: [&str; 9] = [
+    "LEASEHOLD_FENCING_TOKEN",
+    "LEASEHOLD_LEASE",
+    "LEASEHOLD_LOCK_KEY",
+    "LEASEHOLD_NEW_PASSWORD",
+    "LEASEHOLD_PASSWORD",
+    "LEASEHOLD_WATCH_EVENT_TYPE",
+    "LEASEHOLD_WATCH_KEY",
+    "LEASEHOLD_WATCH_REVISION",
+    "LEASEHOLD_WATCH_VALUE",
+];
+
+/// The sources of settings, weakest first.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSources {
+    /// The configuration file, if there is one. Relative paths in it start at its own directory.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those of other programs are ignored.
+    pub env: Vec<(String, String)>,
+    /// Flags as `(section.key, value)`.
+    pub flags: Vec<(String, String)>,
+}
 
 /// A value as its source had it.
 #[derive(Clone, Debug)]
@@ -31,19 +55,25 @@ pub(super) enum Raw {
 
 /// Every key with its value and where that came from.
 pub(super) struct Values {
+    settings: &'static [Setting],
     values: BTreeMap<&'static str, (Raw, At)>,
     /// Where relative paths of the file begin.
     directory: PathBuf,
 }
 
 impl Values {
-    pub(super) fn collect(sources: ConfigSources) -> Result<Self, ConfigError> {
+    /// The values of `settings` in the sources.
+    pub(super) fn collect(
+        settings: &'static [Setting],
+        sources: ConfigSources,
+    ) -> Result<Self, ConfigError> {
         let default = |setting: &Setting| {
             let raw = Raw::Text(setting.default.to_owned());
             (setting.key, (raw, At::Default(setting.key)))
         };
         let mut collected = Self {
-            values: SETTINGS.iter().map(default).collect(),
+            settings,
+            values: settings.iter().map(default).collect(),
             directory: PathBuf::new(),
         };
         if let Some(path) = &sources.file {
@@ -59,11 +89,16 @@ impl Values {
         Ok(collected)
     }
 
-    /// The value of a key that stands in the table, and its place.
+    /// The declaration of a setting.
+    pub(super) fn setting(&self, key: &str) -> Option<&'static Setting> {
+        self.settings.iter().find(|setting| setting.key == key)
+    }
+
+    /// The value of a declared setting, and its place.
     pub(super) fn raw(&self, key: &str) -> &(Raw, At) {
         self.values
             .get(key)
-            .expect("only keys of SETTINGS are asked for")
+            .expect("only declared settings are read")
     }
 
     /// The directory that a path found at this place is relative to.
@@ -75,7 +110,7 @@ impl Values {
     }
 
     fn set(&mut self, key: &str, raw: Raw, at: At) -> Result<(), ConfigError> {
-        match SETTINGS.iter().find(|setting| setting.key == key) {
+        match self.setting(key) {
             Some(setting) => {
                 self.values.insert(setting.key, (raw, at));
                 Ok(())
@@ -83,7 +118,7 @@ impl Values {
             None => Err(ConfigError::UnknownKey {
                 at,
                 key: key.to_owned(),
-                nearest: nearest(key),
+                nearest: self.nearest(key),
             }),
         }
     }
@@ -106,7 +141,7 @@ impl Values {
             message: error.message().to_owned(),
         })?;
         let mut found = Vec::new();
-        flatten("", table.get_ref(), &mut found);
+        self.flatten("", table.get_ref(), &mut found);
         // In the order of the file, so that the first mistake is the one reported.
         found.sort_by_key(|entry| entry.offset);
         for entry in found {
@@ -116,17 +151,18 @@ impl Values {
         Ok(())
     }
 
-    /// Takes a variable if it is one of ours. A variable that begins like one of our sections but
-    /// is none is an error, as an unknown key is, but for those that others set for ends of their own.
-    /// Of what else begins as ours do, `unknown` warns.
+    /// Takes a variable if it is a setting. A variable that begins like a section but is no setting
+    /// is an error, as an unknown key is, unless another program uses it. Any other variable with our
+    /// prefix only causes a warning, by `unknown`.
     fn take_variable(&mut self, name: String, value: String) -> Result<(), ConfigError> {
-        let known = SETTINGS
+        let settings = self.settings;
+        let known = settings
             .iter()
             .find(|setting| environment_variable(setting.key) == name);
         if let Some(setting) = known {
             return self.set(setting.key, Raw::Text(value), At::Environment(name));
         }
-        let ours = SETTINGS.iter().any(|setting| {
+        let ours = settings.iter().any(|setting| {
             let (section, _) = setting.key.split_once('.').expect("keys have a section");
             name.starts_with(&format!("{}_", environment_variable(section)))
         });
@@ -141,11 +177,53 @@ impl Values {
         Err(ConfigError::UnknownKey {
             at: At::Environment(name.clone()),
             key: name,
-            nearest: SETTINGS
+            nearest: settings
                 .iter()
                 .max_by(|a, b| closeness(a).total_cmp(&closeness(b)))
                 .map(|setting| setting.key),
         })
+    }
+
+    fn flatten<'a>(&self, prefix: &str, table: &'a DeTable<'a>, found: &mut Vec<Entry<'a>>) {
+        for (name, value) in table {
+            let key = format!("{prefix}{}", name.get_ref());
+            match value.get_ref() {
+                // Of an unknown section the first key is reported, if it has one.
+                DeValue::Table(inner) if self.is_section(&key) || !inner.is_empty() => {
+                    self.flatten(&format!("{key}."), inner, found);
+                }
+                other => found.push(Entry {
+                    key,
+                    offset: name.span().start,
+                    value: other,
+                }),
+            }
+        }
+    }
+
+    /// Whether this is a section, or holds one.
+    fn is_section(&self, key: &str) -> bool {
+        let prefix = format!("{key}.");
+        let mut settings = self.settings.iter();
+        settings.any(|setting| setting.key.starts_with(&prefix))
+    }
+
+    /// The setting whose key is most like `key`, if any is at all like it.
+    fn nearest(&self, key: &str) -> Option<&'static str> {
+        let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let likeness = |known: &str| {
+            let whole = strsim::normalized_damerau_levenshtein(known, key);
+            // The right name in the wrong section is nearer than any other misspelling.
+            let name = strsim::normalized_damerau_levenshtein(&last(known), &last(key));
+            whole.max(if name == 1.0 { 0.95 } else { name * 0.8 })
+        };
+        // `max_by` returns the last of several: of equals the first one declared is meant.
+        let settings = self.settings.iter().rev();
+        settings
+            .map(|setting| (likeness(setting.key), setting.key))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.55)
+            .map(|(_, key)| key)
     }
 }
 
@@ -156,32 +234,19 @@ struct Entry<'a> {
     value: &'a DeValue<'a>,
 }
 
-fn flatten<'a>(prefix: &str, table: &'a DeTable<'a>, found: &mut Vec<Entry<'a>>) {
-    for (name, value) in table {
-        let key = format!("{prefix}{}", name.get_ref());
-        match value.get_ref() {
-            // A section that we know, or one that holds a section that we know.
-            DeValue::Table(inner) if is_section(&key) => {
-                flatten(&format!("{key}."), inner, found);
-            }
-            // Of an unknown section the first key is named, if there is any.
-            DeValue::Table(inner) if !inner.is_empty() => {
-                flatten(&format!("{key}."), inner, found);
-            }
-            other => found.push(Entry {
-                key,
-                offset: name.span().start,
-                value: other,
-            }),
-        }
-    }
+/// Whether one of our programs uses this variable for something else than a setting.
+pub(super) fn is_of_command(name: &str) -> bool {
+    OF_COMMANDS.contains(&name)
 }
 
-fn is_section(key: &str) -> bool {
-    let prefix = format!("{key}.");
-    SETTINGS
-        .iter()
-        .any(|setting| setting.key.starts_with(&prefix))
+/// Whether container platforms set this variable for a service whose name begins like ours, as
+/// `LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_NODE_PORT_7400_UDP_ADDR`.
+pub(super) fn is_of_platform(name: &str, value: &str) -> bool {
+    name.contains("_SERVICE_")
+        || (name.ends_with("_PORT") && value.contains("://"))
+        || name
+            .split_once("_PORT_")
+            .is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 fn raw(value: &DeValue<'_>, place: &dyn Fn(usize) -> At) -> Raw {
@@ -202,23 +267,4 @@ fn raw(value: &DeValue<'_>, place: &dyn Fn(usize) -> At) -> Raw {
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
     }
-}
-
-/// The known key that looks most like `key`, if any looks at all like it.
-fn nearest(key: &str) -> Option<&'static str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let likeness = |known: &str| {
-        let whole = strsim::normalized_damerau_levenshtein(known, key);
-        // The right name in the wrong section is nearer than any other misspelling.
-        let name = strsim::normalized_damerau_levenshtein(&last(known), &last(key));
-        whole.max(if name == 1.0 { 0.95 } else { name * 0.8 })
-    };
-    // Of two that look the same the first in the table: `max_by` keeps the last.
-    SETTINGS
-        .iter()
-        .rev()
-        .map(|setting| (likeness(setting.key), setting.key))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(likeness, _)| *likeness > 0.55)
-        .map(|(_, key)| key)
 }

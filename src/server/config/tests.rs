@@ -85,11 +85,11 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.node.name, "n1");
     assert_eq!(config.node.data_dir, directory.join("data"));
     assert_eq!(
-        config.tls_client.cert_file,
+        config.tls.client.cert_file,
         directory.join("pki/n1-server.pem")
     );
     assert_eq!(
-        config.tls_client.key_file,
+        config.tls.client.key_file,
         PathBuf::from("/etc/n1-server.key")
     );
     assert_eq!(config.listen.client, "0.0.0.0:7400".parse().unwrap());
@@ -99,7 +99,8 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.advertise.client.as_deref(), Some("10.0.0.1:7400"));
     assert_eq!(config.advertise.peer.as_deref(), Some("10.0.0.1:7401"));
     let names: Vec<_> = config
-        .initial_members
+        .cluster
+        .initial
         .iter()
         .map(|member| member.name.as_str())
         .collect();
@@ -124,7 +125,7 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert!(config.timing.lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
     assert_eq!(config.leases, LeaseOptions::DEFAULT);
-    assert_eq!(config.inflight_max, 4_096);
+    assert_eq!(config.work.in_flight_max, 4_096);
     assert_eq!(config.work, AdmissionOptions::DEFAULT);
     assert_eq!(config.connections, Admission::DEFAULT);
     let quota = QuotaConfig {
@@ -166,12 +167,12 @@ fn flags_beat_the_environment_which_beats_the_file_which_beats_the_default() {
         ..file.sources()
     })
     .unwrap();
-    assert_eq!(config.inflight_max, 3);
+    assert_eq!(config.work.in_flight_max, 3);
     assert_eq!(config.limits.key_bytes_max, 3 << 10);
     assert_eq!(config.limits.value_bytes_max, 2 << 10);
     assert_eq!(config.limits.request_bytes_max, 1_536 << 10);
     // Only paths of the file start at its directory.
-    assert_eq!(config.tls_peer.cert_file, PathBuf::from("elsewhere.pem"));
+    assert_eq!(config.tls.peer.cert_file, PathBuf::from("elsewhere.pem"));
 }
 
 #[test]
@@ -291,6 +292,7 @@ fn every_key_can_be_given_without_a_file() {
     };
     assert_eq!(by_flags.connections, connections);
     let work = AdmissionOptions {
+        in_flight_max: 7,
         waiting_max: 100,
         bytes_max: 8 << 20,
         connection_bytes_max: 7 << 20,
@@ -301,9 +303,9 @@ fn every_key_can_be_given_without_a_file() {
         warn_ratio: 0.5,
     };
     assert_eq!(by_flags.quota, quota);
-    assert_eq!(by_flags.auth_token_ttl, Duration::from_secs(7 * 60));
-    assert_eq!(by_flags.tls_client.allowed_sans, ["billing", "ops"]);
-    assert_eq!(by_flags.tls_peer.crl_file, Some(PathBuf::from("h")));
+    assert_eq!(by_flags.auth.token_ttl, Duration::from_secs(7 * 60));
+    assert_eq!(by_flags.tls.client.allowed_sans, ["billing", "ops"]);
+    assert_eq!(by_flags.tls.peer.crl_file, Some(PathBuf::from("h")));
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
@@ -638,8 +640,8 @@ fn where_the_cluster_exists_the_initial_members_are_those_that_can_be_asked() {
     };
     for state in ["existing", "join"] {
         let config = load(&with(state));
-        assert_eq!(config.cluster_state, ClusterState::Existing);
-        assert_eq!(config.initial_members.len(), 2);
+        assert_eq!(config.cluster.state, ClusterState::Existing);
+        assert_eq!(config.cluster.initial.len(), 2);
     }
     assert!(complaint(&with("new")).contains("does not list this node"));
     assert!(complaint(&with("old")).contains("choose new, existing or join"));
@@ -649,16 +651,16 @@ fn where_the_cluster_exists_the_initial_members_are_those_that_can_be_asked() {
 fn a_node_without_a_cluster_is_a_cluster_of_one() {
     let text = complete("").replace("initial = [", "# initial = [");
     let config = load(&text);
-    assert_eq!(config.initial_members.len(), 1);
+    assert_eq!(config.cluster.initial.len(), 1);
     assert_eq!(
-        config.initial_members[0].address.as_deref(),
+        config.cluster.initial[0].address.as_deref(),
         Some("127.0.0.1:7401")
     );
     assert_eq!(config.advertise.client.as_deref(), Some("127.0.0.1:7400"));
     let ports =
         "[listen]\nclient = \"127.0.0.1:0\"\npeer = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n";
     let config = load(&format!("{text}{ports}"));
-    assert_eq!(config.initial_members[0].address, None);
+    assert_eq!(config.cluster.initial[0].address, None);
     assert_eq!(
         (config.advertise.client, config.advertise.peer),
         (None, None)
@@ -747,7 +749,7 @@ fn limits_that_contradict_each_other_are_refused() {
 #[test]
 fn a_value_with_an_underscore_or_in_another_base_is_read_as_toml_means_it() {
     let config = load(&complete("[limits]\nmax_inflight = 1_000\n"));
-    assert_eq!(config.inflight_max, 1_000);
+    assert_eq!(config.work.in_flight_max, 1_000);
     assert_eq!(
         complaint(&complete("[limits]\nmax_inflight = 0x10\n")),
         format!(

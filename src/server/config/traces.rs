@@ -1,4 +1,4 @@
-//! Where traces go, and of which requests there are any.
+//! The collector of traces.
 
 use std::fmt;
 
@@ -6,21 +6,12 @@ use super::error::ConfigError;
 use super::source::Values;
 use super::value::split_address;
 
-/// Where traces go, and of which requests there are any.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TracingConfig {
-    /// Nowhere, if there is none.
-    pub collector: Option<Collector>,
-    /// The share of requests that are traced, from 0 to 1, beside those that are slow.
-    pub sample_ratio: f64,
-}
-
-/// What takes traces, by OTLP over HTTP.
+/// A collector of traces, by OTLP over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     /// As `host:port`.
     pub address: String,
-    /// Where traces are taken there.
+    /// The path of its URL.
     pub path: String,
 }
 
@@ -30,19 +21,17 @@ impl fmt::Display for Collector {
     }
 }
 
-/// What the path ends with, by the protocol.
+/// The end of the path, by the protocol.
 const TRACES_PATH: &str = "/v1/traces";
 
-pub(super) fn traces(values: &Values) -> Result<TracingConfig, ConfigError> {
-    const ENDPOINT: &str = "tracing.otlp_endpoint";
-    let collector = match values.optional(ENDPOINT)? {
-        None => None,
-        Some(url) => Some(collector(&url).map_err(|problem| values.invalid(ENDPOINT, &problem))?),
-    };
-    Ok(TracingConfig {
-        collector,
-        sample_ratio: values.share("tracing.sample_ratio")?,
-    })
+impl Values {
+    /// A collector, if one is given.
+    pub(super) fn collector(&self, key: &'static str) -> Result<Option<Collector>, ConfigError> {
+        let url = self.optional(key)?;
+        let collector =
+            url.map(|url| collector(&url).map_err(|problem| self.invalid(key, &problem)));
+        collector.transpose()
+    }
 }
 
 fn collector(url: &str) -> Result<Collector, String> {
@@ -57,7 +46,7 @@ fn collector(url: &str) -> Result<Collector, String> {
     let rest = url.strip_prefix("http://").ok_or_else(form)?;
     let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     split_address(address)?;
-    // It becomes a part of a request's first line.
+    // It becomes part of a request line.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
     if !path.chars().all(is_plain) {
         return Err(format!("`{path}` is not a valid path: {}", form()));

@@ -1,38 +1,27 @@
-//! Variables that look like ours and are none.
+//! Environment variables with our prefix that are no settings.
 //!
-//! A key of the file or a flag that nobody knows is refused, and so is a variable that begins like a
-//! section of ours. Of every other `LEASEHOLD_` variable a node only warns: container platforms set such
-//! names for services of their own, programs of ours set some for the commands that they run, and who
-//! starts a node often cannot take them away. A node that does not start is worse than a line in its log.
+//! An unknown key in the file or in a flag is an error, and so is an unknown variable that begins like a
+//! section. Any other unknown `LEASEHOLD_` variable only causes a warning: container platforms set such
+//! names for their services, our programs set some for the commands that they run, and an operator often
+//! cannot remove them. A node that does not start is worse than a line in its log.
 
 use std::fmt;
 
-use super::{SETTINGS, environment_variable};
+use super::sections::SETTINGS;
+use super::setting::environment_variable;
+use super::source::{is_of_command, is_of_platform};
 
-/// What all of ours begin with.
+/// The prefix of our variables.
 const PREFIX: &str = "LEASEHOLD_";
-/// What programs of ours tell commands that they run, and read themselves besides their flags. A node
-/// may be started from there.
-const OF_COMMANDS: [&str; 9] = [
-    "LEASEHOLD_FENCING_TOKEN",
-    "LEASEHOLD_LEASE",
-    "LEASEHOLD_LOCK_KEY",
-    "LEASEHOLD_NEW_PASSWORD",
-    "LEASEHOLD_PASSWORD",
-    "LEASEHOLD_WATCH_EVENT_TYPE",
-    "LEASEHOLD_WATCH_KEY",
-    "LEASEHOLD_WATCH_REVISION",
-    "LEASEHOLD_WATCH_VALUE",
-];
-/// How alike two names have to be for one to be meant by the other.
+/// How alike two names must be for a hint.
 const LIKENESS_MIN: f64 = 0.7;
 
-/// A variable that nobody reads.
+/// A variable that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
-    /// Its name. What it holds is nobody's business: it may be a secret.
+    /// Its name. Its value is left out: it may be a secret.
     pub name: String,
-    /// The variable that looks most like it, if any looks like it.
+    /// The variable whose name is most like it, if any is.
     pub nearest: Option<String>,
 }
 
@@ -50,8 +39,8 @@ impl fmt::Display for UnknownVariable {
     }
 }
 
-/// Those of `env` that begin as ours do and mean nothing. `of_flags` are the variables that stand for
-/// flags of the command line.
+/// The variables of `env` that have our prefix and no effect. `of_flags` are the variables of flags of
+/// the command line.
 pub fn unknown_variables(env: &[(String, String)], of_flags: &[String]) -> Vec<UnknownVariable> {
     let settings = SETTINGS.iter().map(|it| environment_variable(it.key));
     let known: Vec<String> = settings.chain(of_flags.iter().cloned()).collect();
@@ -69,23 +58,8 @@ pub fn unknown_variables(env: &[(String, String)], of_flags: &[String]) -> Vec<U
         .collect()
 }
 
-/// Programs of ours set it, or read it, for other ends than settings.
-pub(super) fn is_of_command(name: &str) -> bool {
-    OF_COMMANDS.contains(&name)
-}
-
-/// Container platforms set it for a service whose name begins as ours do, as
-/// `LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_NODE_PORT_7400_UDP_ADDR`.
-pub(super) fn is_of_platform(name: &str, value: &str) -> bool {
-    name.contains("_SERVICE_")
-        || (name.ends_with("_PORT") && value.contains("://"))
-        || name
-            .split_once("_PORT_")
-            .is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
-}
-
 fn nearest(name: &str, known: &[String]) -> Option<String> {
-    // Where the underscores are is what people get wrong.
+    // The common mistake is a misplaced underscore.
     let bare = |name: &str| name.replacen(PREFIX, "", 1).replace('_', "");
     let likeness = |it: &String| strsim::normalized_damerau_levenshtein(&bare(it), &bare(name));
     let best = known
@@ -96,6 +70,7 @@ fn nearest(name: &str, known: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::OF_COMMANDS;
     use super::*;
 
     fn unknown(variables: &[(&str, &str)]) -> Vec<String> {

@@ -1,18 +1,29 @@
-//! One value, from what a source had to the type that is wanted.
+//! The parsers of settings: from the text of a source to a value.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustls_pki_types::DnsName;
 
-use super::SETTINGS;
 use super::error::{At, ConfigError};
 use super::source::{Raw, Values};
+use crate::node::recovery::ClusterState;
+use crate::types::is_name;
+
+/// The format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// Text, for people.
+    Text,
+}
 
 impl Values {
     /// The text of `key`, or `None` where it is empty.
-    pub(super) fn optional(&self, key: &str) -> Result<Option<String>, ConfigError> {
+    pub(super) fn optional(&self, key: &'static str) -> Result<Option<String>, ConfigError> {
         let (raw, at) = self.raw(key);
         match raw {
             Raw::Text(text) | Raw::String(text) => {
@@ -23,23 +34,51 @@ impl Values {
     }
 
     /// The text of `key`, which must not be empty.
-    pub(super) fn required(&self, key: &str) -> Result<String, ConfigError> {
+    pub(super) fn required(&self, key: &'static str) -> Result<String, ConfigError> {
         self.optional(key)?.ok_or_else(|| ConfigError::Missing {
-            key: known(key),
-            help: SETTINGS
-                .iter()
-                .find(|setting| setting.key == key)
-                .map_or("", |setting| setting.help),
+            key,
+            help: self.setting(key).map_or("", |setting| setting.help),
         })
     }
 
-    /// The path at `key`, which must not be empty.
-    pub(super) fn path(&self, key: &str) -> Result<PathBuf, ConfigError> {
+    /// A name for a node.
+    pub(super) fn node_name(&self, key: &'static str) -> Result<String, ConfigError> {
+        let name = self.required(key)?;
+        if is_name(&name) {
+            return Ok(name);
+        }
+        let problem = format!("a name {NAME_FORM}");
+        Err(self.invalid(key, &problem))
+    }
+
+    pub(super) fn cluster_state(&self, key: &'static str) -> Result<ClusterState, ConfigError> {
+        match self.required(key)?.as_str() {
+            "new" => Ok(ClusterState::New),
+            "existing" | "join" => Ok(ClusterState::Existing),
+            _ => Err(self.invalid(key, "choose new, existing or join")),
+        }
+    }
+
+    pub(super) fn log_format(&self, key: &'static str) -> Result<LogFormat, ConfigError> {
+        match self.required(key)?.as_str() {
+            "json" => Ok(LogFormat::Json),
+            "text" => Ok(LogFormat::Text),
+            _ => Err(self.invalid(key, "choose json or text")),
+        }
+    }
+
+    /// A path, which must not be empty.
+    pub(super) fn path(&self, key: &'static str) -> Result<PathBuf, ConfigError> {
         let path = self.required(key)?;
         Ok(self.directory(&self.at(key)).join(path))
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<bool, ConfigError> {
+    /// A path, if one is given.
+    pub(super) fn optional_path(&self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+        Ok(self.optional(key)?.map(PathBuf::from))
+    }
+
+    pub(super) fn boolean(&self, key: &'static str) -> Result<bool, ConfigError> {
         let (raw, at) = self.raw(key);
         match raw {
             Raw::Boolean(boolean) => Ok(*boolean),
@@ -52,23 +91,28 @@ impl Values {
         }
     }
 
-    pub(super) fn integer(&self, key: &str, least: u64, most: u64) -> Result<u64, ConfigError> {
+    pub(super) fn integer<T: TryFrom<u64>>(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::Integer(text) | Raw::Text(text) => text,
             other => return Err(wrong_type(key, at, "a whole number, without quotes", other)),
         };
-        match text.parse() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(self.invalid(
-                key,
-                &format!("choose a whole number between {least} and {most}"),
-            )),
-        }
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| {
+                let (least, most) = range.into_inner();
+                let problem = format!("choose a whole number between {least} and {most}");
+                self.invalid(key, &problem)
+            })
     }
 
-    /// A part of a whole, above 0 and at most 1.
-    pub(super) fn ratio(&self, key: &str) -> Result<f64, ConfigError> {
+    /// A fraction above 0 and at most 1.
+    pub(super) fn ratio(&self, key: &'static str) -> Result<f64, ConfigError> {
         let ratio = self
             .number(key)?
             .filter(|ratio| *ratio > 0.0 && *ratio <= 1.0);
@@ -77,8 +121,8 @@ impl Values {
         })
     }
 
-    /// A part of a whole, which may be nothing.
-    pub(super) fn share(&self, key: &str) -> Result<f64, ConfigError> {
+    /// A fraction from 0 to 1.
+    pub(super) fn share(&self, key: &'static str) -> Result<f64, ConfigError> {
         let share = self
             .number(key)?
             .filter(|share| (0.0..=1.0).contains(share));
@@ -86,7 +130,7 @@ impl Values {
     }
 
     /// A number, if it is one.
-    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+    fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::Fraction(text) | Raw::Integer(text) | Raw::Text(text) => text,
@@ -102,38 +146,62 @@ impl Values {
         Ok(text.parse().ok())
     }
 
-    pub(super) fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
-        self.duration_between(key, Duration::ZERO, Duration::from_secs(3_600))
-    }
-
-    pub(super) fn duration_between(
+    pub(super) fn duration(
         &self,
-        key: &str,
-        least: Duration,
-        most: Duration,
+        key: &'static str,
+        range: RangeInclusive<Duration>,
     ) -> Result<Duration, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::String(text) | Raw::Text(text) => text,
             other => return Err(wrong_type(key, at, "a duration such as \"50ms\"", other)),
         };
-        match humantime::parse_duration(text) {
-            Ok(duration) if duration > most => {
-                let most = humantime::format_duration(most)
-                    .to_string()
-                    .replace(' ', "");
-                Err(self.invalid(key, &format!("at most {most} is allowed")))
+        let problem = match humantime::parse_duration(text) {
+            Ok(duration) if duration > *range.end() => {
+                let most = humantime::format_duration(*range.end()).to_string();
+                format!("at most {} is allowed", most.replace(' ', ""))
             }
-            Ok(duration) if duration < least => {
-                let least = humantime::format_duration(least);
-                Err(self.invalid(key, &format!("at least {least} is required")))
+            Ok(duration) if duration < *range.start() => {
+                let least = humantime::format_duration(*range.start());
+                format!("at least {least} is required")
             }
-            Ok(duration) => Ok(duration),
-            Err(_) => Err(self.invalid(key, "write a number and a unit, for example 50ms or 1s")),
-        }
+            Ok(duration) => return Ok(duration),
+            Err(_) => "write a number and a unit, for example 50ms or 1s".to_owned(),
+        };
+        Err(self.invalid(key, &problem))
     }
 
-    pub(super) fn bytes(&self, key: &str, least: u64, most: u64) -> Result<u64, ConfigError> {
+    /// A duration up to `most`, or none if it is zero.
+    pub(super) fn optional_duration(
+        &self,
+        key: &'static str,
+        most: Duration,
+    ) -> Result<Option<Duration>, ConfigError> {
+        let duration = self.duration(key, Duration::ZERO..=most)?;
+        Ok(Some(duration).filter(|duration| !duration.is_zero()))
+    }
+
+    /// A duration from `least` to an hour.
+    pub(super) fn duration_at_least(
+        &self,
+        key: &'static str,
+        least: Duration,
+    ) -> Result<Duration, ConfigError> {
+        let duration = self.duration(key, Duration::ZERO..=Duration::from_secs(3_600))?;
+        if duration < least {
+            return Err(ConfigError::Relation {
+                at: self.at(key),
+                problem: format!("{key} = {duration:?} is too short: choose {least:?} or more"),
+            });
+        }
+        Ok(duration)
+    }
+
+    pub(super) fn bytes<T: TryFrom<u64>>(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
             Raw::String(text) | Raw::Text(text) | Raw::Integer(text) => text,
@@ -145,22 +213,18 @@ impl Values {
                 "write a number and a unit, for example 8KiB, 1.5MiB or 1GiB",
             )
         })?;
-        if (least..=most).contains(&bytes) {
-            return Ok(bytes);
-        }
-        Err(self.invalid(
-            key,
-            &format!(
-                "choose between {} and {}",
-                show_bytes(least),
-                show_bytes(most)
-            ),
-        ))
+        let bytes = Some(bytes).filter(|bytes| range.contains(bytes));
+        bytes
+            .and_then(|bytes| T::try_from(bytes).ok())
+            .ok_or_else(|| {
+                let (least, most) = (show_bytes(*range.start()), show_bytes(*range.end()));
+                self.invalid(key, &format!("choose between {least} and {most}"))
+            })
     }
 
     /// The elements of a list, each with its place. In the environment and in flags they are
     /// separated by commas.
-    pub(super) fn list(&self, key: &str) -> Result<Vec<(String, At)>, ConfigError> {
+    pub(super) fn list(&self, key: &'static str) -> Result<Vec<(String, At)>, ConfigError> {
         let (raw, at) = self.raw(key);
         match raw {
             Raw::Text(text) => Ok(text
@@ -185,8 +249,13 @@ impl Values {
         }
     }
 
-    /// An address to bind: numbers only, for a name may mean several or change.
-    pub(super) fn socket_address(&self, key: &str) -> Result<SocketAddr, ConfigError> {
+    /// The elements of a list.
+    pub(super) fn names(&self, key: &'static str) -> Result<Vec<String>, ConfigError> {
+        Ok(self.list(key)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// An address to listen on: an IP address, because a host name may resolve to several or change.
+    pub(super) fn socket_address(&self, key: &'static str) -> Result<SocketAddr, ConfigError> {
         self.required(key)?.parse().map_err(|_| {
             self.invalid(
                 key,
@@ -195,17 +264,29 @@ impl Values {
         })
     }
 
-    /// An address for others to reach: a host name will do, but a port is needed.
-    pub(super) fn address(&self, key: &str) -> Result<String, ConfigError> {
-        let text = self.required(key)?;
-        match split_address(&text) {
-            Ok(_) => Ok(text),
-            Err(problem) => Err(self.invalid(key, &problem)),
+    /// An address to listen on, if one is given.
+    pub(super) fn optional_socket_address(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<SocketAddr>, ConfigError> {
+        let text = self.optional(key)?;
+        text.map(|_| self.socket_address(key)).transpose()
+    }
+
+    /// An address that others can dial, with a host name or an IP address, if one is given.
+    pub(super) fn optional_address(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<String>, ConfigError> {
+        let text = self.optional(key)?;
+        if let Some(Err(problem)) = text.as_deref().map(split_address) {
+            return Err(self.invalid(key, &problem));
         }
+        Ok(text)
     }
 
     /// Where the value of `key` came from.
-    pub(super) fn at(&self, key: &str) -> At {
+    pub(super) fn at(&self, key: &'static str) -> At {
         self.raw(key).1.clone()
     }
 
@@ -217,12 +298,12 @@ impl Values {
             .unwrap_or_else(|| self.at(keys[0]))
     }
 
-    /// The complaint that the value of `key` is of no use.
-    pub(super) fn invalid(&self, key: &str, problem: &str) -> ConfigError {
+    /// The error that the value of `key` is invalid.
+    pub(super) fn invalid(&self, key: &'static str, problem: &str) -> ConfigError {
         let (raw, at) = self.raw(key);
         ConfigError::Invalid {
             at: at.clone(),
-            key: known(key),
+            key,
             value: match raw {
                 Raw::Text(text) | Raw::String(text) | Raw::Integer(text) | Raw::Fraction(text) => {
                     text.clone()
@@ -235,7 +316,7 @@ impl Values {
         }
     }
 
-    /// The complaint that two listeners would have the same socket.
+    /// The error that two listeners have the same address.
     pub(super) fn same_socket(&self, first: &'static str, second: &'static str) -> ConfigError {
         let text = |key| match &self.raw(key).0 {
             Raw::Text(text) | Raw::String(text) => text.clone(),
@@ -250,18 +331,10 @@ impl Values {
     }
 }
 
-/// The table's own copy of a key.
-fn known(key: &str) -> &'static str {
-    SETTINGS
-        .iter()
-        .find(|setting| setting.key == key)
-        .map_or("", |setting| setting.key)
-}
-
-fn wrong_type(key: &str, at: &At, expected: &'static str, found: &Raw) -> ConfigError {
+fn wrong_type(key: &'static str, at: &At, expected: &'static str, found: &Raw) -> ConfigError {
     ConfigError::WrongType {
         at: at.clone(),
-        key: known(key),
+        key,
         expected,
         found: match found {
             Raw::Text(_) | Raw::String(_) => "a string",
@@ -273,6 +346,10 @@ fn wrong_type(key: &str, at: &At, expected: &'static str, found: &Raw) -> Config
         },
     }
 }
+
+/// The form of a node's name, for errors.
+pub(super) const NAME_FORM: &str =
+    "has 1 to 64 of a-z A-Z 0-9 . _ - and starts with a letter or digit";
 
 /// Host and port of an address that others can dial: `10.0.0.1:7401`, `[::1]:7401` or
 /// `db1.example.org:7401`. The host keeps its brackets.

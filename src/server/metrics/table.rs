@@ -1,4 +1,4 @@
-//! How metrics are declared: [`metrics!`] makes a table, [`labels!`] the values of a label.
+//! How metrics are declared: `metrics!` makes a table, `labels!` the values of a label.
 
 use std::marker::PhantomData;
 use std::ops::Index;
@@ -153,7 +153,7 @@ impl Handle for Histogram {
     }
 }
 
-/// The values of a label; [`labels!`] implements it.
+/// The values of a label. `labels!` implements it.
 pub trait LabelValue: Copy {
     /// The label.
     const LABEL: &'static str;

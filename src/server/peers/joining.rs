@@ -97,7 +97,7 @@ fn newest(answers: Vec<Answer>) -> Option<Answer> {
 /// Asks every member that is configured, all at once.
 async fn answers(config: &Config, endpoint: &Endpoint, limits: &FrameLimits) -> Vec<Answer> {
     let mut asking = tokio::task::JoinSet::new();
-    let others = config.initial_members.iter();
+    let others = config.cluster.initial.iter();
     let others = others.filter(|member| member.name != config.node.name);
     for address in others.filter_map(|member| member.address.clone()) {
         let (endpoint, limits) = (endpoint.clone(), *limits);

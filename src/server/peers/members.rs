@@ -34,7 +34,7 @@ impl MemberNames {
         initial_members: Vec<String>,
         unproven: bool,
     ) -> Self {
-        let configured = config.initial_members.iter();
+        let configured = config.cluster.initial.iter();
         let configured = configured.filter_map(|member| {
             let address = member.address.clone()?;
             Some((member.name.clone(), address))

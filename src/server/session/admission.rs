@@ -32,26 +32,6 @@ const RISE_PART: usize = 2;
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// What may wait in a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdmissionOptions {
-    /// Requests of all connections at most.
-    pub waiting_max: usize,
-    /// Bytes of requests and of results of scans, of all connections.
-    pub bytes_max: usize,
-    /// The same, of one connection.
-    pub connection_bytes_max: usize,
-}
-
-impl AdmissionOptions {
-    /// The defaults of the configuration.
-    pub const DEFAULT: Self = Self {
-        waiting_max: 16_384,
-        bytes_max: 256 << 20,
-        connection_bytes_max: 64 << 20,
-    };
-}
-
 /// The requests of all connections that wait in this node.
 #[derive(Debug)]
 pub(crate) struct Backlog {

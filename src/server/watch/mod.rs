@@ -20,7 +20,6 @@ mod thread;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -36,32 +35,6 @@ use crate::watch::{WatcherId, WatcherView};
 pub(crate) use send_task::send;
 pub(crate) use sender::WatchSender;
 pub(crate) use thread::WatchThread;
-
-/// Limits of watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatchOptions {
-    /// Maximum number of watches per connection.
-    pub per_connection_max: usize,
-    /// Interval between progress notifications to watches that requested them, if there is nothing
-    /// else to say.
-    pub progress_interval: Duration,
-    /// Maximum number of bytes that wait to be sent to all watchers together, batches included.
-    pub memory_bytes_max: usize,
-    /// How long a node that knows no leader keeps its watches. After that it ends them and refuses new
-    /// ones, because it may miss changes that other nodes have. Longer than an election.
-    pub leaderless_max: Duration,
-}
-
-impl Default for WatchOptions {
-    fn default() -> Self {
-        Self {
-            per_connection_max: 10_000,
-            progress_interval: Duration::from_secs(10),
-            memory_bytes_max: 128 << 20,
-            leaderless_max: Duration::from_secs(3),
-        }
-    }
-}
 
 /// Maximum number of changes that wait for the watch thread; beyond, it reads them from the store.
 const BACKLOG_CHANGES_MAX: usize = 100_000;

@@ -1,6 +1,7 @@
 //! The watch thread without a network: orders go in, batches for a watch sender and answers come out.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -10,6 +11,7 @@ use super::*;
 use crate::api::{Error, ErrorKind, KeyRange, PutRequest, Response, ResponseBody};
 use crate::kv::{Command, Operation};
 use crate::raft::Published;
+use crate::server::config::WatchOptions;
 use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::mail::outbox::Delivery;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{LISTED_MAX, Order, Reply, WatchInfo, WatchOptions, Watches};
+use super::{LISTED_MAX, Order, Reply, WatchInfo, Watches};
 use crate::api::{
     AuthStatus, Error, ErrorKind, Response, ResponseBody, ResponseHeader, WatchRequest,
 };
 use crate::kv::access::{Identity, Need, Policy};
 use crate::raft::Published;
+use crate::server::config::WatchOptions;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::mail::outbox::Delivery;
 use crate::server::metrics::Metrics;

@@ -198,10 +198,10 @@ impl Shared {
 /// Members come and go by `leasehold member`, and not by the configuration file: a file that
 /// names others draws a warning.
 fn note_other_names(config: &Config, members: &[Member]) {
-    if config.cluster_state != ClusterState::New || members.is_empty() {
+    if config.cluster.state != ClusterState::New || members.is_empty() {
         return;
     }
-    let configured = config.initial_members.iter();
+    let configured = config.cluster.initial.iter();
     let configured: BTreeSet<&str> = configured.map(|member| member.name.as_str()).collect();
     let members: BTreeSet<&str> = members
         .iter()

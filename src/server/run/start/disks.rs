@@ -57,7 +57,8 @@ impl Disks {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, StartError> {
         let audit = config
-            .auth_audit_file
+            .auth
+            .audit_file
             .as_ref()
             .map(|path| Audit::open(path));
         let audit = audit

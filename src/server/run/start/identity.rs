@@ -72,8 +72,8 @@ impl Identity {
 /// What is in the files of the client port and of the peer port, if both are this node's and of one
 /// cluster.
 fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
-    let client = load_tls("client", &config.tls_client, &config.node.name)?;
-    let peer = load_tls("peer", &config.tls_peer, &config.node.name)?;
+    let client = load_tls("client", &config.tls.client, &config.node.name)?;
+    let peer = load_tls("peer", &config.tls.peer, &config.node.name)?;
     if client.cluster_id() != peer.cluster_id() {
         return Err(StartError::CertificateClusters {
             client: client.cluster_id(),
@@ -95,10 +95,10 @@ async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::MemberIdentity,
     if let Some(identity) = known {
         return Ok(told(identity.incarnation));
     }
-    if config.cluster_state == ClusterState::New {
+    if config.cluster.state == ClusterState::New {
         return Ok(told(Incarnation(0)));
     }
-    let others = config.initial_members.iter();
+    let others = config.cluster.initial.iter();
     if others
         .filter(|member| member.name != config.node.name)
         .count()

@@ -177,7 +177,7 @@ pub(super) fn sessions(
         limits: SessionLimits {
             requests: config.limits,
             frames: FrameLimits::of(&config.limits),
-            in_flight_max: config.inflight_max,
+            in_flight_max: config.work.in_flight_max,
             connection_bytes_max: config.work.connection_bytes_max,
             budget: ByteBudget::new(config.work.bytes_max),
             backlog: Backlog::new(config.work.waiting_max),
@@ -194,7 +194,7 @@ pub(super) fn sessions(
         },
         mailbox: shared.mailbox.clone(),
         in_flight: AtomicUsize::new(0),
-        bootstraps_alone: bootstraps_alone(config.cluster_state, config.initial_members.len()),
+        bootstraps_alone: bootstraps_alone(config.cluster.state, config.cluster.initial.len()),
         on_fatal: shared.fatal.for_store(),
     };
     (Arc::new(sessions), exporting)
@@ -212,7 +212,7 @@ fn serving(config: &Config, identity: &Identity, shared: &Shared) -> Serving {
         storage_size: StorageSize::default(),
         room: Arc::new(Room::new(config.quota)),
         removed: shared.removed.clone(),
-        access: Access::new(gate, cluster_id, config.auth_token_ttl),
+        access: Access::new(gate, cluster_id, config.auth.token_ttl),
         watches: shared.watches.clone(),
         exports: Arc::new(Exports::default()),
         origins: Arc::new(origins),

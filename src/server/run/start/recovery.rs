@@ -97,10 +97,10 @@ impl<'a> InProgress<'a> {
         told: Vec<String>,
         metrics: &'a Arc<Metrics>,
     ) -> Result<Self, StartError> {
-        let initial = config.initial_members.iter();
+        let initial = config.cluster.initial.iter();
         let member = Member {
             id: data_dir.identity().node(),
-            state: config.cluster_state,
+            state: config.cluster.state,
             initial: initial.map(|member| member.name.clone()).collect(),
             is_initial_member: data_dir.identity().incarnation == Incarnation(0),
             told,

@@ -96,9 +96,9 @@ impl Tasks {
         let certificates = Certificates {
             name: config.node.name.clone(),
             cluster_id: identity.cluster_id,
-            client: PortCertificate::new("client", &config.tls_client, listener.endpoint().clone()),
-            peer: PortCertificate::new("peer", &config.tls_peer, ports.peers.endpoint().clone()),
-            interval: config.tls_reload_interval,
+            client: PortCertificate::new("client", &config.tls.client, listener.endpoint().clone()),
+            peer: PortCertificate::new("peer", &config.tls.peer, ports.peers.endpoint().clone()),
+            interval: config.tls.reload_interval,
             asked: reload.clone(),
             told: reloaded.clone(),
             metrics: shared.metrics.clone(),
@@ -158,7 +158,7 @@ impl Tasks {
             client_port: ports.listener.endpoint().clone(),
             peer_port: ports.peers.endpoint().clone(),
             log,
-            settings: config.settings.clone(),
+            settings: config.effective.clone(),
             advertised: ports.advertised.clone(),
             baseline: Mutex::default(),
         }

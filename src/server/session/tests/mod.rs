@@ -29,12 +29,13 @@ use crate::node::{
     Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult, Reader,
 };
 use crate::raft::{Configuration, Entry, Payload, Restored, Status, Timing};
+use crate::server::config::AdmissionOptions;
 use crate::server::disk::quota::Room;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, Stages};
 use crate::server::metrics::{Metrics, Sampler};
-use crate::server::session::admission::{AdmissionOptions, Backlog};
+use crate::server::session::admission::Backlog;
 use crate::server::session::auth::{Access, Audit, Principal};
 use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
 use crate::server::session::origins::Origins;

@@ -1,46 +1,51 @@
-//! The settings as they are in force, each with the place it came from: for people who ask a running
-//! node what it goes by.
+//! The settings in force, each with its source, as a running node shows them.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::error::At;
+use super::sections::SETTINGS;
 use super::source::{Raw, Values};
-use super::{At, SETTINGS};
 
 /// Every setting, in the order of the documentation.
 ///
-/// None of them is a secret: keys and passwords are in files of their own, and settings say where.
-/// Two are equal if they say the same, wherever they say it.
+/// None of them is a secret: keys and passwords are in files of their own, whose paths are settings.
+/// Two configurations are equal if their values are, whatever their sources.
 #[derive(Clone, Debug)]
-pub struct Settings(Vec<Given>);
+pub struct EffectiveConfig(Vec<EffectiveSetting>);
 
-/// One setting, as its strongest source gave it.
+/// One setting, from its strongest source.
 #[derive(Clone, Debug)]
-struct Given {
+struct EffectiveSetting {
     key: &'static str,
     value: Value,
     at: At,
 }
 
-impl Settings {
+impl EffectiveConfig {
     pub(super) fn of(values: &Values) -> Self {
-        let given = |key: &'static str| {
+        let effective = |key: &'static str| {
             let (raw, at) = values.raw(key);
             let directory = is_path(key).then(|| values.directory(at));
-            Given {
+            EffectiveSetting {
                 key,
                 value: value(raw, directory),
                 at: at.clone(),
             }
         };
-        Self(SETTINGS.iter().map(|setting| given(setting.key)).collect())
+        Self(
+            SETTINGS
+                .iter()
+                .map(|setting| effective(setting.key))
+                .collect(),
+        )
     }
 
-    /// Key by key: the value, which kind of source it is from, and where there.
+    /// For each key the value, the kind of its source, and the place in that.
     pub fn document(&self) -> Value {
         let mut document = serde_json::Map::new();
-        for Given { key, value, at } in &self.0 {
+        for EffectiveSetting { key, value, at } in &self.0 {
             let (source, place) = match at {
                 At::File { path, line } => ("file", Some(format!("{}:{line}", path.display()))),
                 At::Environment(name) => ("environment", Some(name.clone())),
@@ -54,22 +59,23 @@ impl Settings {
     }
 }
 
-impl PartialEq for Settings {
+impl PartialEq for EffectiveConfig {
     fn eq(&self, other: &Self) -> bool {
-        let said = |settings: &Self| -> Vec<(&'static str, Value)> {
-            let said = settings.0.iter();
-            said.map(|given| (given.key, given.value.clone())).collect()
+        let values = |config: &'_ Self| -> Vec<(&'static str, Value)> {
+            let settings = config.0.iter();
+            let pair = |setting: &EffectiveSetting| (setting.key, setting.value.clone());
+            settings.map(pair).collect()
         };
-        said(self) == said(other)
+        values(self) == values(other)
     }
 }
 
-/// Whether the file may give it relative to its own directory.
+/// Whether it is a path, which the file may give relative to its own directory.
 fn is_path(key: &str) -> bool {
     key.ends_with("_file") || key.ends_with("_dir") || key == "backup.dir"
 }
 
-/// In the words of the command line; numbers and lists of the file stay such. Nothing is null.
+/// As on the command line, but numbers and lists of the file stay such. An empty value is null.
 fn value(raw: &Raw, directory: Option<&Path>) -> Value {
     match raw {
         Raw::Text(text) | Raw::String(text) if text.is_empty() => Value::Null,
@@ -93,7 +99,7 @@ fn value(raw: &Raw, directory: Option<&Path>) -> Value {
 mod tests {
     use super::*;
 
-    /// Whoever adds a setting that must not be seen has to hide it here first.
+    /// A setting that is a secret would have to be hidden here first.
     #[test]
     fn no_setting_is_a_secret() {
         for setting in SETTINGS {

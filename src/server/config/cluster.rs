@@ -1,0 +1,178 @@
+//! The cluster and the addresses of its members.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::error::ConfigError;
+use super::sections::{AdvertiseConfig, ClusterSettings, ListenConfig};
+use super::source::Values;
+use super::value::{NAME_FORM, split_address};
+use crate::node::recovery::ClusterState;
+use crate::types::is_name;
+
+/// The cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// How to start with an empty data directory.
+    pub state: ClusterState,
+    /// The members that bootstrap the cluster, this node among them, sorted by name. If the cluster
+    /// exists: members to contact, perhaps without this node.
+    pub initial: Vec<InitialMember>,
+}
+
+/// One of the initial members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitialMember {
+    /// Its name.
+    pub name: String,
+    /// The address for its peers, as `host:port`; `None` only for a single member whose port the
+    /// system chooses.
+    pub address: Option<String>,
+}
+
+pub(super) fn listen(values: &Values) -> Result<ListenConfig, ConfigError> {
+    let listen = ListenConfig::read(values)?;
+    if !listen.admin.ip().is_loopback() {
+        return Err(values.invalid(
+            ListenConfig::admin,
+            "the admin port can change the node and is only served on loopback: use an address \
+             such as 127.0.0.1:7480 here, and listen.metrics for probes and metrics from other \
+             machines",
+        ));
+    }
+    if overlap(listen.client, listen.peer) {
+        return Err(values.same_socket(ListenConfig::client, ListenConfig::peer));
+    }
+    if listen
+        .metrics
+        .is_some_and(|metrics| overlap(listen.admin, metrics))
+    {
+        return Err(values.same_socket(ListenConfig::admin, ListenConfig::metrics));
+    }
+    Ok(listen)
+}
+
+/// Whether two sockets of one protocol cannot both be bound.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let meets = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    meets && one.port() == other.port() && one.port() != 0
+}
+
+pub(super) fn cluster(
+    values: &Values,
+    name: &str,
+    listen: &ListenConfig,
+    advertised: Option<&str>,
+) -> Result<ClusterConfig, ConfigError> {
+    let ClusterSettings { initial, state } = ClusterSettings::read(values)?;
+    if initial.is_empty() {
+        let initial = vec![alone(name, listen, advertised)];
+        return Ok(ClusterConfig { state, initial });
+    }
+    let mut names = BTreeMap::new();
+    let mut addresses = BTreeMap::new();
+    for (entry, at) in initial {
+        let (member, address) = parse_member(&entry).map_err(|problem| ConfigError::Invalid {
+            at: at.clone(),
+            key: ClusterSettings::initial,
+            value: entry.clone(),
+            problem,
+        })?;
+        if names.insert(member.clone(), address.clone()).is_some() {
+            return Err(ConfigError::DuplicateNode { at, name: member });
+        }
+        if let Some(first) = addresses.insert(address.to_lowercase(), member.clone()) {
+            return Err(ConfigError::DuplicateAddress {
+                at,
+                address,
+                first,
+                second: member,
+            });
+        }
+    }
+    if !names.contains_key(name) && state == ClusterState::New {
+        return Err(ConfigError::NotAMember {
+            at: values.at(ClusterSettings::initial),
+            name: name.to_owned(),
+            members: names.into_keys().collect(),
+        });
+    }
+    if listen.peer.port() == 0 && names.len() > 1 {
+        return Err(values.invalid(
+            ListenConfig::peer,
+            "other nodes cannot know a port chosen by the system: use the port in cluster.initial",
+        ));
+    }
+    let member = |(name, address)| InitialMember {
+        name,
+        address: Some(address),
+    };
+    let initial = names.into_iter().map(member).collect();
+    Ok(ClusterConfig { state, initial })
+}
+
+/// The member of a cluster of one.
+fn alone(name: &str, listen: &ListenConfig, advertised: Option<&str>) -> InitialMember {
+    let address = match advertised {
+        Some(address) => Some(address.to_owned()),
+        None if listen.peer.port() == 0 => None,
+        // No other node dials it, so any address of this machine will do.
+        None if listen.peer.ip().is_unspecified() => {
+            Some(format!("127.0.0.1:{}", listen.peer.port()))
+        }
+        None => Some(listen.peer.to_string()),
+    };
+    InitialMember {
+        name: name.to_owned(),
+        address,
+    }
+}
+
+fn parse_member(entry: &str) -> Result<(String, String), String> {
+    let form = "write name=host:port, for example n1=10.0.0.1:7401";
+    let (name, address) = entry.split_once('=').ok_or(form)?;
+    let (name, address) = (name.trim(), address.trim());
+    if !is_name(name) {
+        return Err(format!(
+            "`{name}` is not a valid node name: a name {NAME_FORM}"
+        ));
+    }
+    split_address(address)?;
+    Ok((name.to_owned(), address.to_owned()))
+}
+
+/// The addresses at which others reach this node. `own` is its address among the initial members.
+pub(super) fn advertise(
+    values: &Values,
+    listen: &ListenConfig,
+    given: AdvertiseConfig,
+    own: Option<&str>,
+) -> Result<AdvertiseConfig, ConfigError> {
+    if let (Some(address), Some(own)) = (&given.peer, own)
+        && !own.eq_ignore_ascii_case(address)
+    {
+        return Err(values.invalid(
+            AdvertiseConfig::peer,
+            &format!(
+                "cluster.initial gives the other nodes {own}: use the same address in both, or \
+                 omit advertise.peer"
+            ),
+        ));
+    }
+    let peer = given.peer.or_else(|| own.map(str::to_owned));
+    let client = match given.client {
+        Some(address) => Some(address),
+        None if listen.client.port() == 0 => None,
+        None if !listen.client.ip().is_unspecified() => Some(listen.client.to_string()),
+        None => {
+            // Clients most likely reach this node under the same host as its peers.
+            let host = own
+                .or(peer.as_deref())
+                .and_then(|own| split_address(own).ok())
+                .map(|(host, _)| host);
+            let host = host.unwrap_or("127.0.0.1");
+            Some(format!("{host}:{}", listen.client.port()))
+        }
+    };
+    Ok(AdvertiseConfig { client, peer })
+}
