@@ -1,6 +1,6 @@
-//! Remembers attempts to open a state that never came back.
+//! Counts the attempts to open a state from which no process came back.
 //!
-//! Some damage ends the process before anybody can report it: a length in a table list that asks for
+//! Some damage ends the process before it can be reported: a length in a table list that asks for
 //! more memory than there is aborts, and so would every start after it. So before a state is opened
 //! a mark is left beside it, which counts, and which is taken away when the opening came back, with
 //! a state or with an error. A count that is found says how many openings in a row never came back

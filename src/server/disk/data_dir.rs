@@ -195,7 +195,7 @@ impl DataDir {
     }
 }
 
-/// A directory that is being filled, and is nobody's until that is done: no node starts on it.
+/// A directory that is being filled. It belongs to no member until that is done: no node starts on it.
 #[derive(Debug)]
 pub struct NewDataDir {
     unfinished: DataDir,
@@ -229,7 +229,7 @@ impl NewDataDir {
         &self.unfinished
     }
 
-    /// All of it is there, durably: from here on the directory is its member's.
+    /// Everything is there, durably: the directory belongs to its member now.
     pub fn finish(self) -> Result<DataDir, DataDirError> {
         write_identity(&self.unfinished.path, &self.unfinished.identity)?;
         Ok(self.unfinished)
@@ -425,7 +425,7 @@ fn refuse_anything(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-/// What a directory holds besides what harms nobody, in name order.
+/// What a directory holds besides harmless files, in name order.
 fn contents(path: &Path) -> Result<Vec<String>, DataDirError> {
     let sort = |error| DataDirError::sort(path, error);
     let mut names = Vec::new();
@@ -442,7 +442,7 @@ fn contents(path: &Path) -> Result<Vec<String>, DataDirError> {
     Ok(names)
 }
 
-/// A directory without an identity must hold nothing that somebody could miss.
+/// A directory without an identity must hold nothing that could be of value.
 fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
     let found = contents(path)?.into_iter().next();
     let path = path.to_owned();

@@ -13,7 +13,7 @@ use std::{fmt, fs, io};
 use crate::log::{Disk, DiskError, DiskFile};
 use crate::server::disk::durable;
 
-/// Told how long each `fdatasync` took. Called on the thread that synced; must be quick.
+/// Called with the duration of each `fdatasync`, on the thread that synced; must be quick.
 pub type SyncObserver = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// The file system, seen as the log sees a disk. Rooted at a data directory that exists.
@@ -39,7 +39,7 @@ impl RealDisk {
         }
     }
 
-    /// Has `observer` told of every sync from here on.
+    /// Calls `observer` for every later sync.
     pub fn observed_by(mut self, observer: SyncObserver) -> Self {
         self.observer = Some(observer);
         self

@@ -1,6 +1,6 @@
 //! The thread that takes compacted history off this node's disk.
 //!
-//! It goes in bounded steps with a rest between them, so that whoever writes waits for one step's
+//! It works in bounded steps with pauses between them, so that a writer waits for one step's
 //! batch at most, and the disk is never its own for long. It works beside the state thread
 //! (`disk/store/compaction_gc.rs` says why that is safe) and remembers in the store how far it is, so a
 //! restart goes on where it stopped.
@@ -16,10 +16,10 @@ use crate::server::threads::queue::BatchQueue;
 
 /// Bytes of removed records from which on a step ends.
 const STEP_BYTES_MAX: usize = 1 << 20;
-/// Nothing is to be done until somebody says so.
+/// While there is nothing to do until the next message.
 const UNTIL_TOLD: Duration = Duration::from_secs(3600);
 
-/// What the thread is told.
+/// A message to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GcWork {
     /// There may be something to remove: the state may be read now, or a compaction was applied.
@@ -40,7 +40,7 @@ pub(crate) struct Pace {
     pub(crate) sleep_interval: Duration,
 }
 
-/// How far the removal is, for whoever asks.
+/// The progress of the removal.
 #[derive(Debug, Default)]
 pub(crate) struct GcProgress {
     through: AtomicI64,

@@ -1,12 +1,12 @@
-//! When the log may begin later, and the thread that sees to it.
+//! Decides when the log is truncated, and the thread that does it.
 //!
-//! The log is cut when it holds more applied entries, or more bytes of them, than it is meant to. A
-//! tail is kept, for followers that are a little behind; whoever is further behind is sent the whole
-//! state. While one is on its way, what follows it is kept, so that it is of use when it arrives, up to
-//! a bound.
+//! The log is truncated when it holds more applied entries, or more bytes of them, than configured. A
+//! tail is kept for followers that are slightly behind; a follower that needs truncated entries receives
+//! a snapshot. While a snapshot is sent, the entries after it are kept up to a bound, so that its
+//! receiver can go on from it.
 //!
 //! Before an entry leaves the log, the state that contains it is durable: this thread syncs it, beside
-//! the one that applies ([`Keeper`]), and only then tells consensus.
+//! the one that applies ([`Keeper`]), and only then informs consensus.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::server::threads::queue::BatchQueue;
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::LogIndex;
 
-/// How often it is looked whether the log is too long. Not oftener is the state made durable.
+/// Interval between checks of the log's length, and so the shortest between syncs of the state.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Entries are counted in bytes together until there are so many bytes of them, or so many.
 const MARK_BYTES: u64 = 1 << 20;
 const MARK_ENTRIES: u64 = 1_024;
-/// So many times its bytes may the log have for the sake of a state that is on its way.
+/// The log may grow to this multiple of its bytes while a snapshot is sent.
 const HELD_FACTOR: u64 = 4;
 
-/// What the log holds that is applied, as far as it matters for cutting it.
+/// What the log holds that is applied, as far as it matters for truncating it.
 #[derive(Debug)]
 pub(crate) struct LogUse {
     inner: Mutex<Inner>,
@@ -108,7 +108,7 @@ impl LogUse {
         }
     }
 
-    /// Up to where the log is to be cut now, if it is.
+    /// The last entry to truncate now, if any.
     fn due(&self, options: &SnapshotConfig) -> Option<LogIndex> {
         let inner = self.lock();
         let entries = inner.applied.0 - inner.base.0;

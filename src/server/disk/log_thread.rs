@@ -1,7 +1,7 @@
 //! The thread that owns the log: it takes all that waits, makes it durable with one sync, and says
 //! so once.
 //!
-//! Consensus hands out what to persist in an order, and is told the last ticket of a group only
+//! Consensus issues what to persist in an order, and learns of the last ticket of a group only
 //! when everything up to it is durable. So a group may be written in any order that no crash can
 //! tell from a lost message: first the newest hard state (an older one in the same group would be
 //! overwritten at once, and a higher term or longer promise excuses everything the older one did),
@@ -42,7 +42,7 @@ pub trait LogEvents: Send + 'static {
     fn persisted(&mut self, ticket: Ticket);
     /// The log is lost to this process, which must end. Called once, and nothing after it.
     fn fatal(&mut self, error: LogError);
-    /// The log takes up so much from here on; for metrics.
+    /// The size of the log has changed; for metrics.
     fn measured(&mut self, size: LogSize) {
         let _ = size;
     }
@@ -153,7 +153,7 @@ impl LogThread {
     }
 
     /// Has the thread change another file of the data directory, so that no other thread waits for the
-    /// disk: before everything that is submitted from here on. After [`LogEvents::fatal`] it does
+    /// disk: before everything that is submitted later. After [`LogEvents::fatal`] it does
     /// nothing.
     pub fn do_first(&self, task: impl FnOnce() + Send + 'static) {
         let mut queue = self.shared.lock();
@@ -172,7 +172,7 @@ impl LogThread {
     }
 
     /// Makes what was submitted durable (and reports it), writes the mark, and ends the thread.
-    /// The error is the one that [`LogEvents::fatal`] was told, if any.
+    /// Returns the error that [`LogEvents::fatal`] was called with, if any.
     pub fn stop(mut self) -> Result<(), LogError> {
         self.finish()
     }
@@ -191,7 +191,7 @@ impl LogThread {
 
 impl Drop for LogThread {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`; `fatal` has told it already.
+        // The error was reported by `fatal`, and `stop` returns it.
         let _ = self.finish();
     }
 }
@@ -210,7 +210,7 @@ impl Shared {
     }
 }
 
-/// So many segments with nothing in them are left to wait for a quiet moment.
+/// Maximum number of unused segments that wait for a quiet moment to be deleted.
 const OLD_SEGMENTS_MAX: usize = 2;
 
 /// What the thread does when there is no group to write.

@@ -25,7 +25,7 @@ pub(crate) enum Marker {
     LeaseTripped,
     /// In the data directory: the state was found to be damaged while the node ran, and how.
     StateDamaged,
-    /// In the data directory: so many times in a row did a process begin to open the state and not come
+    /// In the data directory: how many processes in a row began to open the state and did not come
     /// back. See [`super::attempt`].
     StateOpening,
     /// In the data directory: the name of the folder that holds the state in use. See [`super::state_dirs`].

@@ -1,4 +1,4 @@
-//! How much room there is for data: measured now and then, told to the driver and to whoever asks.
+//! Measures the space for data at intervals, and reports it to the driver and to status requests.
 //!
 //! The node decides what follows ([`crate::node::SpaceReport`]). What is measured is the state as the
 //! storage engine counts it, and what its disk has left. The log lies on that disk, too: running out
@@ -20,15 +20,15 @@ use crate::server::disk::store::{StateReader, StoreError};
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::Metrics;
 
-/// How often it is measured. What is written in between may go beyond the quota.
+/// Interval between measurements. What is written in between may exceed the quota.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Segments of the log that the disk keeps room for: the one that is written, the one that is made
-/// ready, and as much again for tables that are merged.
+/// Log segments that space is reserved for: the one that is written, the one that is prepared, and as
+/// much again for merging tables.
 const RESERVE_SEGMENTS: u64 = 4;
-/// Of a small disk no more than this part is kept.
+/// The reserve is at most this part of a small disk.
 const RESERVE_PART: u64 = 20;
 
-/// How much room a node has, by the last look.
+/// The space of a node by the last measurement.
 #[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) quota: QuotaConfig,
@@ -45,7 +45,7 @@ impl Room {
         }
     }
 
-    /// What `endpoint status` shows of it.
+    /// For `endpoint status`.
     pub(crate) fn status(&self) -> QuotaStatus {
         QuotaStatus {
             bytes: self.quota.bytes,

@@ -1,4 +1,4 @@
-//! Where the states of a member lie: the one in use, and one that comes in from a peer.
+//! The directories of a member's states: the one in use, and one that is received from a peer.
 //!
 //! The state in use lies in `state`. One that comes in lies in `state-1` (or another number): it is
 //! opened where it is, because the database in use may be read until long after; so a small file,

@@ -41,7 +41,7 @@ const BATCH_ENDS_MAX: usize = 2;
 /// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// How often it is looked whether a state is still read that is not used any more.
+/// Interval between checks whether a replaced state still has readers.
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
 
 /// Keys of a state that are being counted by a thread of its own.
@@ -53,7 +53,7 @@ pub(crate) struct CountThread {
 /// Most sessions forgotten by one entry.
 const IDLE_SESSIONS_MAX: usize = 4096;
 
-/// What is sent to the state thread.
+/// A message to the state thread.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Apply these.
@@ -76,7 +76,7 @@ pub(crate) trait ReceivedStates: Send + Sync {
 pub(crate) struct StateThread {
     pub(crate) store: StateStore,
     pub(crate) work: Arc<BatchQueue<Work>>,
-    /// Told when there is history to remove.
+    /// Receives [`GcWork::Look`] when there may be history to remove.
     pub(crate) gc: Arc<BatchQueue<GcWork>>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
@@ -84,15 +84,15 @@ pub(crate) struct StateThread {
     /// Set once the store may be read: at once after a clean stop, else when its content has been
     /// compared with its hash.
     pub(crate) readable: Arc<AtomicBool>,
-    /// The state ends before the log begins: there is none until one comes from a peer.
+    /// The state ends before the log begins, so it is of no use until one comes from a peer.
     pub(crate) lacks_state: bool,
     pub(crate) received: Arc<dyn ReceivedStates>,
     pub(crate) state_dirs: StateDirs,
     /// How a state is opened.
     pub(crate) options: StoreOptions,
-    /// Told what is applied, for when the log is to be cut.
+    /// Counts what is applied, to decide when the log is truncated.
     pub(crate) log_use: Arc<LogUse>,
-    /// Nobody else may use the directory while a thread that this one has started lives.
+    /// Keeps the directory locked while a thread that this one has started runs.
     pub(crate) data_dir: Arc<DataDir>,
     /// None at first.
     pub(crate) counting: Option<CountThread>,
@@ -193,7 +193,7 @@ impl StateThread {
         let (replies, changes) = self
             .store
             .apply_ahead(&commands, self.listener.wants_changes())?;
-        // A retry is answered once more, and was carried out before.
+        // A retry is answered again without being applied again.
         let is_txn = |AppliedEntry { reply, .. }: &&AppliedEntry| {
             !reply.is_repeat && matches!(reply.result, Ok(Some(ResponseBody::Txn(_))))
         };
@@ -203,7 +203,7 @@ impl StateThread {
             .into_iter()
             .map(|applied| (applied.id, applied.reply))
             .collect();
-        // Whoever waits is answered before the database is given what was applied.
+        // Clients are answered before the database is given what was applied.
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
         self.listener.applied(reader.revision(), changes);
@@ -224,7 +224,7 @@ impl StateThread {
     }
 
     /// Puts the state that was received and ends with `id` in the place of this one. From the moment
-    /// that this is written down, it is the one that is used after a crash, too.
+    /// that this is recorded, it is also the one that is used after a crash.
     fn install(&mut self, id: LogId) -> Result<(), StoreError> {
         let began = stopwatch();
         let path = self.received.take_whole(id);
@@ -254,7 +254,7 @@ impl StateThread {
         let revision = installed.revision;
         let installed = Input::Installed(Box::new(installed));
         self.mailbox.send(Mail::Input(installed));
-        // What changed in between is not known here: whoever watches gets it from the state.
+        // What changed in between is not known here: watchers read it from the state.
         self.listener.applied(revision, None);
         self.listener.rules_changed();
         self.metrics.raft.without_state.set(0.0);
@@ -309,7 +309,7 @@ fn known_version(found: u16) -> Result<u16, StoreError> {
     }
 }
 
-/// Removes a database once nobody reads from it any more.
+/// Removes a database once it has no readers any more.
 fn retire(retired: RetiredStore, data_dir: Arc<DataDir>) {
     // The next process may use the path, so the directory stays locked until this has ended.
     let waiting = spawn("retired-state", data_dir, move || {
@@ -331,7 +331,7 @@ fn retire(retired: RetiredStore, data_dir: Arc<DataDir>) {
     }
 }
 
-/// What a batch with a compaction in it wants done.
+/// The GC work that follows from a batch with a compaction.
 fn gc_work(batch: &[Entry]) -> GcWork {
     let is_physical = batch.iter().filter_map(command).any(|command| {
         let Ok(Command::Write { operation, .. }) = Command::decode(&command) else {

@@ -36,12 +36,12 @@ const STAGGER: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_millis(500);
 const BACK_OFF_MIN: Duration = Duration::from_millis(25);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// How long a member that was removed is still called, and heard: it is told so meanwhile.
+/// How long a removed member is still called and accepted, so that it learns of its removal.
 const LETTING_GO: Duration = Duration::from_secs(3);
 /// A connection that lasted this long was a good one: the next call is made at once.
 const LASTED: Duration = Duration::from_secs(1);
 
-/// Takes callers in, for ever.
+/// Accepts connections until the endpoint closes.
 pub(super) async fn accept_all(endpoint: Endpoint, hub: Arc<Hub>) {
     // The set ends its tasks with this one; the endpoint bounds how many there are.
     let mut connections = JoinSet::new();
@@ -144,7 +144,7 @@ enum Failure {
     OwnHello(WireError),
     #[error("it does not list this node in its current incarnation as a member")]
     NoMember,
-    /// It asked who it is, and was told.
+    /// It asked for its standing, and received it.
     #[error("it only asked for its standing")]
     StandingQuery,
 }
@@ -155,7 +155,7 @@ impl Failure {
         let (reason, code) = match self {
             // Counted below; over already.
             Self::Connect(_) | Self::Stream(StreamError::Malformed(_)) => return,
-            // No failure of anybody.
+            // Not a failure.
             Self::StandingQuery | Self::NoMember => return connection.close(CloseCode::Done),
             Self::Stream(_) | Self::Lost(_) => (HandshakeFailure::Other, CloseCode::Hello),
             Self::Silent => (HandshakeFailure::Timeout, CloseCode::Hello),
@@ -173,7 +173,7 @@ impl Failure {
         let count = endpoint.stats().count_failed(Port::Peer, reason);
         connection.close(code);
         // One that went away by itself may have been one of two calls that cross; and what
-        // becomes of our own calls is said by whoever makes them.
+        // becomes of our own calls is logged where they are made.
         let is_news = !matches!(self, Self::Lost(_)) && !connection.dialled();
         if !is_news || !is_worth_saying(count) {
             return;
@@ -196,7 +196,7 @@ async fn call(
     let addresses = resolve_all(&hub.addresses_of(name), endpoint).await?;
     let connection = tokio::select! {
         connected = endpoint.connect_any(&addresses, STAGGER) => connected?,
-        // The member called us: no need to wait for an address where nobody may be. Once our
+        // The member called us: no need to wait for an address that may be out of date. Once our
         // hello is out it is too late for that, because the other side may have chosen this one.
         () = hub.until_connected(name) => return Ok(None),
     };
@@ -295,7 +295,7 @@ async fn answer(connection: &Connection, hub: &Hub) -> Result<Option<Arc<Route>>
     }
 }
 
-/// Tells the node at the other end what is known of it, and waits a moment for it to hear that.
+/// Sends the node at the other end its standing, and waits a moment for it to arrive.
 async fn tell_standing(
     connection: &Connection,
     stream: &mut FrameStream,
@@ -367,7 +367,7 @@ fn flatten(result: Result<(), StreamError>) -> Result<(), Failure> {
     })
 }
 
-/// Carries messages both ways until the connection is over.
+/// Exchanges messages until the connection ends.
 async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(send_control(
@@ -397,7 +397,7 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
             connection.lost().await
         }
     };
-    // Stop reading before anyone is told: after a disconnect nothing more comes from there.
+    // Stop reading before the disconnect is reported, so that no message follows it.
     tasks.shutdown().await;
     if lost != Lost::Closed(CloseCode::Duplicate) && lost != Lost::ClosedHere {
         tracing::info!(peer = route.info.name, %lost, "peer disconnected");
@@ -484,7 +484,7 @@ async fn write(sender: &mut FrameSender, bytes: &mut BytesMut) -> bool {
     sender.write(bytes.split().freeze()).await.is_ok()
 }
 
-/// Hands on the two-way streams that the other side opens: each is a transfer.
+/// Passes on the two-way streams that the other side opens: each is a transfer.
 async fn accept_transfers(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     // The transport bounds how many there are at one time.
     while let Ok(stream) = connection.accept_stream().await {

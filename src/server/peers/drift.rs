@@ -16,12 +16,12 @@ use crate::wire::peer::PeerClock;
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 /// The best reading of each span is kept.
 const SPAN_NANOS: i128 = 10_000_000_000;
-/// Nothing is told before so many are over.
+/// Number of complete spans before a rate is reported.
 const SPANS_MIN: usize = 3;
 /// Spans that are looked back over: five minutes.
 const SPANS_MAX: usize = 31;
 
-/// The readings of one connection; another one may be to a machine that has been started anew.
+/// The readings of one connection; after a reconnect the machine may have been restarted.
 #[derive(Debug, Default)]
 pub(super) struct Drift {
     boot: Track,
@@ -65,7 +65,7 @@ impl Track {
             ahead: theirs - at,
         };
         match self.spans.back_mut() {
-            // Ours ran backwards: what came before says nothing of what comes.
+            // Our clock ran backwards, so earlier readings cannot be compared with later ones.
             Some(last) if at < last.at => self.spans.clear(),
             Some(last) if at - last.began < SPAN_NANOS => {
                 if span.ahead >= last.ahead {

@@ -1,4 +1,4 @@
-//! What the connections to peers are made with, and who is told what arrives on them.
+//! The configuration of the connections to peers, and the handler of what arrives on them.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub struct PeersConfig {
     pub peer_address: String,
     /// Where clients reach this node, as `host:port`.
     pub client_address: String,
-    /// The other members, as far as they are known at first. Whoever is not among them is refused.
+    /// The other members, as far as they are known at first. Any other node is refused.
     pub roster: Roster,
     /// How long frames may be.
     pub limits: FrameLimits,

@@ -81,7 +81,7 @@ struct Active {
     route: Arc<Route>,
 }
 
-/// What the two hellos on a connection tell of when it was made.
+/// The order of the two hellos on a connection, which says when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hellos {
     /// Whether this side called.
@@ -167,7 +167,7 @@ impl Hub {
         }
     }
 
-    /// From here on only members are let in that know this version of the cluster.
+    /// Admits only members that know this version of the cluster from now on.
     pub(super) fn require_version(&self, version: u16) {
         self.required_version.fetch_max(version, Ordering::Relaxed);
     }
@@ -208,7 +208,7 @@ impl Hub {
             .map(|active| active.connection.clone())
     }
 
-    /// Hands on a stream that a member has opened for a transfer.
+    /// Passes on a stream that a member has opened for a transfer.
     pub(super) fn stream(&self, peer: &PeerInfo, stream: FrameStream) {
         self.handler.on_stream(peer, stream);
     }
@@ -225,23 +225,23 @@ impl Hub {
         self.config.seed
     }
 
-    /// The members are others from here on.
+    /// Replaces the members.
     pub(super) fn set_roster(&self, roster: Roster) {
         let roster = without(roster, self.config.tls.identity().name());
         let mut connections = self.lock();
-        // Who was heard because nobody was known yet, and nobody calls.
+        // Peers that were accepted while the members were not known, and are no members.
         let known = |name: &String| roster.knows(name) || connections.called.contains(name);
-        let strangers = connections.by_name.keys().filter(|name| !known(name));
-        let strangers: Vec<String> = strangers.cloned().collect();
+        let departed = connections.by_name.keys().filter(|name| !known(name));
+        let departed: Vec<String> = departed.cloned().collect();
         connections.roster = roster;
         drop(connections);
-        for name in strangers {
+        for name in departed {
             self.drop_member(&name);
         }
         self.changed.notify_waiters();
     }
 
-    /// Members that nobody calls yet. Whoever asks calls them from now on.
+    /// Takes the members that have no task which calls them. The caller starts one for each.
     pub(super) fn take_uncalled(&self) -> Vec<String> {
         let mut connections = self.lock();
         let names = connections.roster.peers.keys();
@@ -251,7 +251,7 @@ impl Hub {
         uncalled
     }
 
-    /// Waits until somebody should be called whom nobody calls.
+    /// Waits for members that have no task which calls them, and takes them.
     pub(super) async fn uncalled(&self) -> Vec<String> {
         loop {
             let changed = self.changed.notified();
@@ -278,7 +278,7 @@ impl Hub {
         self.lock().roster.peers.contains_key(name)
     }
 
-    /// Nobody calls `name` any more, and nothing is heard of it.
+    /// Closes the connection to `name`, which is neither called nor accepted any more.
     pub(super) fn drop_member(&self, name: &str) {
         let mut connections = self.lock();
         connections.called.remove(name);
@@ -293,7 +293,7 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// What the node at the other end is told of itself.
+    /// The standing of the node at the other end.
     pub(super) fn standing_of(&self, connection: &Connection) -> Option<Standing> {
         let connections = self.lock();
         connections.roster.standing_of(connection.identity().name())
@@ -495,7 +495,7 @@ impl Hub {
                 // for a moment: the older one is closed a little later.
                 active.route.retired.notify_one();
             } else {
-                // Another process speaks for this member now; the one before is not heard again.
+                // A later process of this member has connected; messages of the earlier one are void.
                 active.connection.close(CloseCode::Duplicate);
             }
         }
@@ -566,7 +566,7 @@ impl Hub {
         addressed
     }
 
-    /// Tells how fast a peer's clocks run against ours.
+    /// Reports the rate of a peer's clocks relative to ours.
     pub(super) fn drifts(&self, peer: &PeerInfo, ratio: f64) {
         self.handler.on_drift(peer, ratio);
     }

@@ -1,8 +1,8 @@
 //! A node without data asks the cluster who it is.
 //!
 //! Its name is in its certificate; which life of its data begins now, and whether it is a member at
-//! all, the cluster decides. Any member may be asked. One that has not heard of the latest change knows
-//! of an earlier life at most, and of those that answer the one whose configuration is the newest is
+//! all, the cluster decides. Any member may be asked. One that lacks the latest change knows
+//! of an earlier incarnation at most, and of those that answer the one whose configuration is the newest is
 //! believed. Were all of them behind, the node would begin an earlier life: as one that has lost
 //! everything, which votes for nothing before it is whole (A23), and it would be told that it was
 //! replaced.
@@ -34,7 +34,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(crate) struct MemberIdentity {
     /// The life of its data that begins now.
     pub(crate) incarnation: Incarnation,
-    /// The initial members, where whoever answered knows them.
+    /// The initial members, if the member that answered knows them.
     pub(crate) initial_members: Vec<String>,
 }
 

@@ -47,12 +47,12 @@ impl MemberNames {
         }
     }
 
-    /// This node has shown that it took part in the bootstrap, or has taken everything anew.
+    /// This node has shown that it took part in the bootstrap, or has received everything again.
     pub(crate) fn proven(&mut self) {
         self.unproven = false;
     }
 
-    /// The configuration before every entry: the initial members, or nobody where this node joined later.
+    /// The configuration before every entry: the initial members, or none if this node joined later.
     pub(crate) fn first_configuration(&self) -> Configuration {
         let mut first = Configuration::default();
         for name in &self.initial_members {
@@ -112,7 +112,7 @@ impl MemberNames {
             };
         }
         let mut roster = Roster {
-            // A change that may be undone: who would leave by it is heard on.
+            // The change may be undone: messages of a member that it removes are still accepted.
             peers: match is_committed {
                 true => BTreeMap::new(),
                 false => before.peers.clone(),

@@ -155,8 +155,8 @@ impl Peers {
         self.hub.send(envelope)
     }
 
-    /// The members are others from here on: who is new is called, who is none any more is let go after a
-    /// while, so that it hears of it. Never waits.
+    /// Replaces the members: new ones are called, and removed ones disconnected after a while, so that
+    /// they learn of it. Never waits.
     pub fn set_roster(&self, roster: Roster) {
         self.hub.set_roster(roster);
     }
@@ -171,7 +171,7 @@ impl Peers {
         self.runtime.spawn(task);
     }
 
-    /// From here on only members are let in that know this version of the cluster.
+    /// Admits only members that know this version of the cluster from now on.
     pub fn require_version(&self, version: u16) {
         self.hub.require_version(version);
     }
@@ -191,7 +191,7 @@ impl Peers {
         self.hub.connected()
     }
 
-    /// What the member last said of itself, connected or not; `None` if it was never heard.
+    /// What the member last said of itself, connected or not; `None` if it never connected.
     pub fn find(&self, id: NodeId) -> Option<PeerInfo> {
         self.hub.find(id)
     }

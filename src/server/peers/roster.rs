@@ -1,8 +1,8 @@
 //! Who may speak as a member, and where each is called.
 //!
-//! A certificate says who somebody is; that he is a member, the configuration alone says. So whoever
-//! is not in it is refused, and told what is known of him: one that was removed while it was away
-//! learns it from that, and one that has no data learns which life it is to begin.
+//! A certificate proves the name of a node; the configuration alone says whether it is a member. A node
+//! that is not in it is refused, with what is known of it: one that was removed while it was away
+//! learns it from that, and one without data learns which incarnation it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::wire::peer::Standing;
 pub struct Roster {
     /// Each of them.
     pub peers: BTreeMap<String, RosterPeer>,
-    /// Nothing is known of who the members are: every node of the cluster is heard.
+    /// The members are not known: messages of every node of the cluster are accepted.
     pub is_open: bool,
     /// What is known to be committed of the members, this one included; `None` until something is.
     pub committed: Option<Committed>,
@@ -24,7 +24,7 @@ pub struct Roster {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RosterPeer {
     /// The lives of it that are members: two while one takes the place of the other, none where any
-    /// will do. Only the newest is heard.
+    /// will do. Messages of the newest alone are accepted.
     pub incarnations: BTreeSet<Incarnation>,
     /// Where it may be, as `host:port`.
     pub addresses: Vec<String>,
@@ -41,12 +41,12 @@ pub struct Committed {
     pub initial_members: Vec<String>,
 }
 
-/// Whether somebody may speak.
+/// Whether messages of a node are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MembershipCheck {
     Yes,
     NotMember,
-    /// An earlier life of a member.
+    /// An earlier incarnation of a member.
     Outdated,
 }
 
@@ -66,12 +66,12 @@ impl Roster {
         }
     }
 
-    /// Whether a node of this name is heard at all.
+    /// Whether messages of a node of this name may be accepted at all.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.is_open || self.peers.contains_key(name)
     }
 
-    /// Whether this life of the node `name` is heard.
+    /// Whether messages of this incarnation of the node `name` are accepted.
     pub(super) fn admits(&self, name: &str, incarnation: Incarnation) -> MembershipCheck {
         let Some(peer) = self.peers.get(name) else {
             return match self.is_open {
@@ -88,7 +88,7 @@ impl Roster {
         }
     }
 
-    /// What the node `name` is told of itself; `None` while nothing is known.
+    /// The standing of the node `name`; `None` while the members are not known.
     pub(super) fn standing_of(&self, name: &str) -> Option<Standing> {
         let committed = self.committed.as_ref()?;
         Some(Standing::Known {

@@ -38,7 +38,7 @@ impl StreamQueue {
         }
     }
 
-    /// Appends a message. Returns the one that had to go for it: this one or an older one.
+    /// Appends a message. Returns the one that was dropped for it: this one or an older one.
     pub(super) fn push(&self, envelope: Envelope) -> Option<Envelope> {
         let mut waiting = self.lock();
         let mut dropped = None;

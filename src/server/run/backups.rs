@@ -1,4 +1,4 @@
-//! Backups that a node writes by itself, where it is told to: every so often one, and the oldest go.
+//! Backups that a node writes at an interval, if configured, and the removal of the oldest.
 //!
 //! Each is what `leasehold snapshot save` would write, of what this node has applied by then, named
 //! after its cluster and its revision: so the names of a cluster's sort by age, and no clock goes into
@@ -33,11 +33,11 @@ const PREFIX: &str = "leasehold-";
 const ENDING: &str = ".lhs";
 /// The ending of one that is being written.
 const PART: &str = ".part";
-/// The rest after each chunk: nobody waits for a backup, and others want the disk.
+/// The pause after each chunk: no request waits for a backup, and others need the disk.
 const REST: Duration = Duration::from_millis(1);
 /// After a failure it is tried again this much sooner than the schedule says.
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// How often it is looked whether the state may be read yet.
+/// Interval between checks whether the state may be read yet.
 const READABLE_LOOK: Duration = Duration::from_millis(100);
 
 /// What a node needs to write backups.
@@ -50,7 +50,7 @@ pub(crate) struct Backups {
     /// Whether it may be served, by what other nodes have.
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The node is stopping, and waits for nobody who reads its state.
+    /// The node is stopping, and does not wait for readers of its state.
     pub(crate) stopping: Arc<AtomicBool>,
     /// Called when the store fails; the process must end.
     pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send + Sync>,

@@ -1,9 +1,9 @@
 //! Certificates that change while a node runs.
 //!
-//! The files are looked at now and then, and at once when somebody asks. New ones are loaded and
+//! The files are checked at intervals, and at once on request. New ones are loaded and
 //! trusted from the next connection on; what is connected stays connected, unless the other side
 //! would not be let in any more: its certificate has ended, or its authority is not trusted now.
-//! Such connections are closed, and whoever has better certificates connects anew.
+//! Such connections are closed; a peer with a valid certificate connects again.
 //!
 //! What cannot be used changes nothing: the certificates that were in use stay, it is said once, and
 //! the files are looked at again, for they may be in the middle of being written.

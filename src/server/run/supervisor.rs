@@ -1,11 +1,11 @@
 //! Telling a service manager how the node is: systemd's notification protocol, of which three words
 //! are needed.
 //!
-//! A manager that wants to be told gives the address of a datagram socket in `NOTIFY_SOCKET`, and in
+//! A manager that expects notifications gives the address of a datagram socket in `NOTIFY_SOCKET`, and in
 //! `WATCHDOG_USEC` how long it waits for the next sign of life before it kills the process. Nobody
 //! answers, and a manager that cannot be reached changes nothing for the node.
 //!
-//! What counts as a sign of life is decided by whoever sends it; see
+//! What counts as a sign of life is decided by the sender; see
 //! [`Server::pulse`](crate::server::Server::pulse).
 
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// A service manager that wants to be told.
+/// A service manager that expects notifications.
 #[derive(Debug)]
 pub struct Supervisor {
     socket: UnixDatagram,
@@ -23,7 +23,7 @@ pub struct Supervisor {
     watchdog: Option<Duration>,
 }
 
-/// Why a service manager cannot be told.
+/// Why a service manager cannot be notified.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
     /// The address is neither a path nor an abstract name.

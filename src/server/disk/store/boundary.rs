@@ -20,7 +20,7 @@ use super::error::StoreError;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Whom a thread that can be spared tells of its panic.
+    /// Where an expendable thread reports its panic.
     static LAST_WORD: RefCell<Option<LastWord>> = const { RefCell::new(None) };
 }
 

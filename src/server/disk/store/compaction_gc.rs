@@ -1,4 +1,4 @@
-//! Compacted history leaves the disk, beside the thread that applies.
+//! Removes compacted history from the disk, beside the thread that applies.
 //!
 //! [`kv::compact_step`] says which records go; here they are taken out, each step one atomic batch.
 //! That a second thread writes is safe because the two never write the same record: a step touches
@@ -26,13 +26,13 @@ use crate::front::Front;
 use crate::kv;
 use crate::kv::{CompactionBudget, CompactionStep, Fault, Overlay, Space, View};
 
-/// Below so much garbage no tables are merged for it.
+/// Tables are not merged for less garbage than this.
 const RECLAIM_BYTES_MIN: u64 = 16 << 20;
 /// Tables are merged from this part of them on: one in so many bytes is garbage.
 const RECLAIM_PART: u64 = 4;
-/// How often it is looked whether the engine has written a memtable out.
+/// Interval between checks whether the engine has written a memtable out.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// How often merged files are offered to be removed.
+/// Number of times that the removal of merged files is triggered.
 const RELEASES: usize = 3;
 /// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
 pub(super) const GARBAGE: &[u8] = b"garbage";
@@ -59,7 +59,7 @@ pub struct GcStep {
 }
 
 impl StateStore {
-    /// The one that removes compacted history. At most one may be at work at a time.
+    /// Removes compacted history. At most one may be at work at a time.
     pub fn compaction_gc(&self) -> CompactionGc {
         CompactionGc {
             current: self.current.clone(),

@@ -1,7 +1,7 @@
 //! How many keys there are, and what was done to them, without looking for it.
 //!
-//! The state carries no count: it would be one more thing that all replicas must agree on, for a figure
-//! that nobody decides by. So a node counts what it finds when it opens a state, once, beside its work
+//! The state carries no count: all replicas would have to agree on one more value, and no decision
+//! depends on it. So a node counts what it finds when it opens a state, once, beside its work
 //! ([`KeyCounter`](super::KeyCounter)), and from then on goes by the events that each batch leaves: a put that replaced
 //! nothing is one key more, a delete one less. Both begin at the same state, so their sum is exact.
 
@@ -15,12 +15,12 @@ use crate::kv::KeyChanges;
 pub(super) struct KeyCount {
     /// What there was when it was opened; nothing until that is counted.
     pub(super) found: OnceLock<i64>,
-    /// So many more have come since than have gone.
+    /// Keys added since, less those removed.
     pub(super) since: AtomicI64,
 }
 
 impl KeyCount {
-    /// A batch was applied that left so many more keys; negative if fewer.
+    /// A batch was applied that added this many keys; negative if it removed more.
     pub(super) fn changed(&self, more: i64) {
         self.since.fetch_add(more, Ordering::Relaxed);
     }

@@ -5,8 +5,8 @@
 //! holds, and neither the thread that applies nor any reader waits for it. What it does hold up is the
 //! removal of records that were replaced meanwhile: let it go when it is over.
 //!
-//! Two exports of one snapshot are the same bytes, so whoever lost its connection may go on with the
-//! chunk that it has not got ([`Export::seek`]), as long as the snapshot is held.
+//! Two exports of one snapshot are the same bytes, so a receiver that lost its connection may continue
+//! with the chunk that it lacks ([`Export::seek`]), as long as the snapshot is held.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use crate::raft::{Configuration, LogBase};
 use crate::types::{ClusterId, NodeId};
 use crate::wire::state::{EncoderMark, StateEncoder, StateHeader};
 
-/// So many chunks back it can go without reading from the beginning.
+/// Number of chunks that it can go back without reading from the beginning.
 const MARKS_MAX: usize = 256;
 
 /// Whose state goes out: what the state machine does not know of itself.

@@ -1,7 +1,7 @@
 //! The rules of access, beside the state that they come from.
 //!
-//! They are published before the state that brought them: whoever looks at the state first and at
-//! the rules afterwards has rules that are no older. They may be newer, and then they hold already.
+//! They are published before the state that brought them: a reader that looks at the state first and
+//! at the rules afterwards has rules that are no older. They may be newer, and then they hold already.
 //! While access is not controlled, finding that out is one relaxed load; that it is not an older one
 //! than the state follows from the state's own publication, which the look has synchronised with.
 
@@ -36,7 +36,7 @@ impl Gate {
         self.policy.load_full()
     }
 
-    /// From here on these hold. To be called before the state is published that they are part of.
+    /// Puts these in force. Called before the state is published that they are part of.
     pub(super) fn publish(&self, policy: Arc<Policy>) {
         let is_on = policy.status().enabled;
         self.policy.store(policy);

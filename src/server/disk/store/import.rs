@@ -2,7 +2,7 @@
 //!
 //! An [`Import`] makes a fresh database beside the one in use. Until all chunks are there, each
 //! checked, and the whole compared with the hash that its changes have kept, the directory is marked
-//! as half made: nothing of it is ever read, and whoever opens or imports there next clears it away. When that is done,
+//! as half made: nothing of it is ever read, and the next open or import there removes it. When that is done,
 //! everything is synced and the directory is a state like any other, left by a clean stop.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::front::Batch;
 use crate::kv::Space;
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
 
-/// Records go to the database in batches of about so many bytes.
+/// Bytes of records in one batch of the database, about.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Why a state cannot be taken in. Nothing of it is used.

@@ -38,7 +38,7 @@ struct JournalFile {
 }
 
 impl StateStore {
-    /// The one that syncs the journal ahead.
+    /// Syncs the journal ahead of the database.
     pub fn journal(&self) -> Journal {
         Journal {
             state: self.current.clone(),

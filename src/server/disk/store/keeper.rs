@@ -15,7 +15,7 @@ pub struct Keeper {
 }
 
 impl StateStore {
-    /// The one that makes it durable beside the thread that applies.
+    /// Makes the state durable beside the thread that applies.
     pub fn keeper(&self) -> Keeper {
         Keeper {
             current: self.current.clone(),
@@ -28,7 +28,7 @@ impl Keeper {
     /// Makes the state durable, as far as the database has it.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    /// Any is fatal: after a failed sync it is unknown what is on the disk.
     pub fn persist(&mut self) -> Result<Durable, StoreError> {
         let front = self.current.get();
         front.database().check_poison()?;

@@ -25,7 +25,7 @@ impl StateStore {
     /// # Errors
     /// Any is fatal.
     pub fn uncounted(&mut self) -> Result<KeyCounter, StoreError> {
-        // Nothing is applied between the two: whoever could holds this store.
+        // Nothing is applied between the two, because that needs this store mutably.
         let tables = self.tables();
         let since = tables.keys.since.load(Ordering::Relaxed);
         let snapshot = tables.poison_on_error(self.writer.front().snapshot())?;
@@ -34,8 +34,8 @@ impl StateStore {
 }
 
 impl KeyCounter {
-    /// Counts all keys, which takes a second or so for each million, unless `is_over` says that nobody
-    /// wants to know any more. Readers are told how many there are from then on.
+    /// Counts all keys, which takes a second or so for each million, unless `is_over` says that the
+    /// number is not needed any more. Readers see the number once it is known.
     ///
     /// # Errors
     /// Any is fatal.

@@ -105,7 +105,7 @@ impl Directory {
     }
 }
 
-/// What a directory holds.
+/// What a state's directory holds.
 enum DirectoryContent {
     /// A state in a format that this program reads.
     Ours,
@@ -144,8 +144,8 @@ impl DirectoryContent {
     }
 }
 
-/// Refuses a state at `path` that a later release wrote. Changes nothing; whatever else is there is for
-/// whoever opens it.
+/// Refuses a state at `path` that a later release wrote. Changes nothing, and judges
+/// nothing else.
 pub(super) fn refuse_newer_format(path: &Path) -> Result<(), StoreError> {
     let format = fs::read(Marker::StateFormat.path(path)).unwrap_or_default();
     match check_format(path, &format) {

@@ -229,7 +229,7 @@ impl StateStore {
     /// Makes everything applied so far durable.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    /// Any is fatal: after a failed sync it is unknown what is on the disk.
     pub fn persist(&mut self) -> Result<Durable, StoreError> {
         self.tables().check_poison()?;
         let result = self.writer.persist();

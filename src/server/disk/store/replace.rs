@@ -2,8 +2,8 @@
 //!
 //! A state that a peer has sent lies in a directory of its own and is opened there. All handles of the
 //! state look for the one in use at the beginning of each call ([`Handle`](crate::front::Handle)), so from one moment on they
-//! find the new one. Who has begun on the old one finishes there: it stays until nobody looks at it any
-//! more ([`RetiredStore`]).
+//! find the new one. A reader that has begun on the old one finishes there: it stays until it has no
+//! readers any more ([`RetiredStore`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -18,8 +18,8 @@ pub struct RetiredStore {
 }
 
 impl StateStore {
-    /// Puts `newer` in the place of this state: whoever looks from now on, by whatever handle, finds
-    /// that one. `newer` has applied at least as much, and nobody has a handle of it yet.
+    /// Replaces this state by `newer`: every later read finds that one, by any handle. `newer` has
+    /// applied at least as much, and has no handles yet.
     pub fn replace(&mut self, newer: Self) -> RetiredStore {
         // Before the state that they are part of.
         self.current.gate().publish(newer.current.gate().policy());
@@ -36,8 +36,8 @@ impl StateStore {
 }
 
 impl RetiredStore {
-    /// Closes the database and removes it from the disk, unless somebody still looks at it: then it is
-    /// given back. Takes a while.
+    /// Closes the database and removes it from the disk, unless it still has readers: then it is
+    /// returned. Takes a while.
     ///
     /// # Errors
     /// It cannot be removed.

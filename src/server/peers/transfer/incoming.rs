@@ -29,7 +29,7 @@ use crate::wire::peer::{StateChunk, Transfer};
 pub(crate) struct Incoming {
     pub(crate) cluster: ClusterId,
     pub(crate) state_dirs: StateDirs,
-    /// Nobody else may use the directory while something is written or removed there.
+    /// Keeps the directory locked while something is written or removed there.
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) options: StoreOptions,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -47,7 +47,7 @@ pub(crate) enum Slot {
     Busy,
     /// The connection broke.
     Partial(Box<Part>),
-    /// It is here; consensus has been told.
+    /// It is complete, and consensus knows of it.
     Whole { path: PathBuf, id: LogId },
 }
 
@@ -108,7 +108,7 @@ impl Incoming {
             return;
         };
         let Ok(kept) = self.claim(from, export) else {
-            // Whoever offered it asks again.
+            // The leader offers it again.
             let _ = say(&mut sender, &self.limits, Transfer::Busy).await;
             sender.finish();
             return;
@@ -130,7 +130,7 @@ impl Incoming {
         let took = began.elapsed();
         metrics.receive_seconds.record(took.as_secs_f64());
         if let Some(word) = word {
-            // It is told again by what this member does next.
+            // If this is lost, the leader learns it from what this member does next.
             let _ = say(&mut sender, &self.limits, word).await;
         }
         sender.finish();
@@ -223,7 +223,7 @@ impl Incoming {
         }
     }
 
-    /// Hands chunks to the one that stores them, for as long as both go on.
+    /// Passes chunks to the task that stores them, until one of the two ends.
     async fn pass_on(
         &self,
         receiver: &mut FrameReceiver,

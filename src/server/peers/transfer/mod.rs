@@ -1,11 +1,11 @@
 //! Whole states on their way from a leader to a member whose log lacks what was cut.
 //!
-//! A leader that is told to send its state ([`Outgoing`]) reads it out of a snapshot of the store,
-//! which holds nobody up, and sends it as checksummed chunks on a stream of its own that comes after
+//! A leader that has to send its state ([`Outgoing`]) reads it from a snapshot of the store, which
+//! blocks no writer, and sends it as checksummed chunks on a stream of its own that comes after
 //! everything else on its connection, at a bounded rate that all receivers share. Neither side ever
 //! has more than a few chunks in memory. The member at the other end ([`Incoming`]) builds a database
-//! beside the one in use, and only when that is whole, compared with its hash and durable, it tells
-//! consensus, which says whether it takes the place of the other.
+//! beside the one in use, and only when that is whole, compared with its hash and durable, it
+//! informs consensus, which decides whether it replaces the other.
 //!
 //! ```text
 //! leader                         member
@@ -41,7 +41,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60);
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// The receiver makes all of it durable before it says that it is done.
 const FINISHED_WITHIN: Duration = Duration::from_secs(600);
-/// Chunks between the one that reads or writes the disk and the one that has the connection.
+/// Chunks queued between the task at the disk and the one at the connection.
 const CHUNKS_AHEAD: usize = 4;
 
 /// Why a transfer goes no further.

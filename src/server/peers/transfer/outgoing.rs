@@ -53,7 +53,7 @@ pub(crate) struct PartialExport {
 impl Outgoing {
     /// Sends the latest state to `peer`, and reports when that has ended, well or not. Never waits.
     pub(crate) fn send(self: &Arc<Self>, peer: NodeId) {
-        // Told whatever becomes of it, so that it is not waited for in vain.
+        // Reported however it ends, so that consensus does not wait for it in vain.
         let report = Report {
             mailbox: self.mailbox.clone(),
             peer,
@@ -147,7 +147,7 @@ impl Outgoing {
     async fn begin(&self) -> Option<PartialExport> {
         let store = self.store.clone();
         let snapshot = tokio::task::spawn_blocking(move || store.snapshot());
-        // A store that fails ends the node, by whoever notices first.
+        // A store that fails ends the node, whichever thread notices first.
         let snapshot = snapshot.await.ok()?.ok()?;
         let at = snapshot.applied().index;
         let number = RandomState::new().hash_one(self.exports.fetch_add(1, Ordering::Relaxed));
@@ -194,7 +194,7 @@ impl Outgoing {
         let written = self.write(&mut stream, chunks).await;
         let answer = match written {
             Ok(()) => hear(&mut stream.receiver, FINISHED_WITHIN).await,
-            // Whoever stops reading says why.
+            // A receiver that stops reading says why.
             Err(TransferFailure::Stream(_)) => hear(&mut stream.receiver, STALLED_AFTER).await,
             Err(broken) => Err(broken),
         };

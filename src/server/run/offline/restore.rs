@@ -27,7 +27,7 @@ use crate::transport::PeerIdentity;
 use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId};
 use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateHeader, StateSummary};
 
-/// So many entries are applied in one step.
+/// Entries applied in one step.
 const ENTRIES_PER_BATCH: usize = 128;
 
 /// The member that is to be made.

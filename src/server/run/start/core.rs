@@ -86,7 +86,7 @@ impl Core {
         let unproven = replica.restored.unproven;
         let configuration = configuration_of(&replica.restored).clone();
         let names = replica.names;
-        // Until the node says more: who may be heard, and who is where.
+        // Until the node reports more: the members that are accepted, and their addresses.
         // The driver says at once what is committed of it.
         let (none, empty) = (Configuration::default(), Roster::default());
         let nobody = names.roster(LogIndex(0), true, &none, &empty);

@@ -1,4 +1,4 @@
-//! The ports for clients and for peers, which open last: from here on others can reach this node.
+//! The ports for clients and for peers, which open last: after that others can reach this node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(super) struct Ports {
     pub(super) client_address: SocketAddr,
     pub(super) peers: Arc<Peers>,
     pub(super) peer_address: SocketAddr,
-    /// Where others are told that they reach this node.
+    /// The address at which others reach this node.
     pub(super) advertised: Advertised,
     /// States on their way here, and from here.
     pub(super) incoming: Arc<Incoming>,

@@ -1,7 +1,7 @@
 //! A node that runs: what it tells of itself, and how it is taken apart again.
 //!
 //! The order of the stop matters: refuse new work, hand leadership over, release the promises, then
-//! let each thread finish what it holds. Whoever drops the server instead has it all end at once.
+//! let each thread finish what it holds. A server that is dropped instead ends all at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Asks for the certificates to be loaded anew.
+    /// Requests a reload of the certificates.
     pub fn certificate_reload(&self) -> CertificateReload {
         CertificateReload {
             asked: self.tasks.reload.clone(),
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Asks a node to load its certificates anew.
+/// Requests reloads of the certificates of a node.
 #[derive(Clone, Debug)]
 pub struct CertificateReload {
     asked: Arc<Notify>,

@@ -53,7 +53,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Tasks {
-    /// Starts them. From here on clients are served.
+    /// Starts them. Clients are served from now on.
     pub(super) fn new(
         config: &Config,
         identity: &Identity,

@@ -101,7 +101,7 @@ struct Ground<'a> {
 }
 
 impl Threads {
-    /// Starts them, the driver last: what it hands on is taken from its first moment.
+    /// Starts them, the driver last, so that its effects are carried out from the beginning.
     pub(super) fn new(
         config: &Config,
         identity: &Identity,
@@ -324,8 +324,7 @@ impl Ground<'_> {
         self.spawn("driver", move || driver.run())
     }
 
-    /// Starts a thread that the node cannot do without. While it lives nobody else may use the data
-    /// directory.
+    /// Starts a thread that the node cannot do without. The data directory stays locked while it lives.
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> ThreadResult {
         spawn(&self.name_of(name), self.guard(name), body).map_err(io_error("starting a thread"))
     }
