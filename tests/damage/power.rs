@@ -13,6 +13,7 @@
 //! and again show that votes and terms are durable, too: two leaders of one term would leave different states.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,14 +63,11 @@ struct Ledger {
     deleted: Mutex<BTreeMap<u64, bool>>,
 }
 
-/// Logs that are truncated every few writes, in segments of the least size: so the power goes between making a
-/// state durable and letting go of the log, too.
+/// Logs that are truncated every few writes: so the power goes between making a state durable and letting go of the
+/// log, too.
 fn short_logs() -> String {
     let raft = TIMINGS.strip_prefix("[raft]\n").expect("they begin so");
-    format!(
-        "[raft]\nsnapshot_entries = 50\nsnapshot_catchup_entries = 10\n{raft}\
-         [storage]\nsegment_bytes = \"6MiB\"\n"
-    )
+    format!("[raft]\nsnapshot_entries = 50\nsnapshot_catchup_entries = 10\n{raft}")
 }
 
 fn key(number: u64) -> String {
@@ -215,6 +213,7 @@ impl Trial {
             writers.join_all().await;
         };
         let (counted, before) = (self.ledger.clone(), self.ledger.acknowledged());
+        let lies = self.lies.is_some();
         let Self {
             runtime, cluster, ..
         } = self;
@@ -225,7 +224,13 @@ impl Trial {
                 loop {
                     for (node, cut) in cluster.nodes.iter_mut().zip(&mut cuts) {
                         let process = node.process.as_mut().expect("it was started");
-                        *cut |= process.try_wait().unwrap().is_some();
+                        let Some(status) = process.try_wait().unwrap() else {
+                            continue;
+                        };
+                        *cut = true;
+                        // A disk that keeps its word gives no reason to refuse a start.
+                        let text = node.log_text();
+                        assert!(status.signal().is_some() || lies, "{status}\n{text}");
                     }
                     let alive = cuts.iter().filter(|cut| !**cut).count();
                     let written = counted.acknowledged() - before;
@@ -335,13 +340,21 @@ fn power_lost_by_all_three_nodes_loses_nothing_that_was_acknowledged() {
 }
 
 /// The judge judged: on a disk whose syncs do nothing, acknowledged writes are lost and seen to be; also where it lies
-/// about the log alone, or about the state alone, by which the log was truncated.
+/// about the log alone.
 #[test]
+#[expect(clippy::print_stderr, reason = "a test says what it saw")]
 fn power_lost_on_a_disk_that_lies_is_noticed() {
-    for lies in ["", "/log/", "/state/"] {
-        let noticed = (1..=20).any(|seed| !lose_power(1, 4, seed, Some(lies)).is_empty());
+    // A refusal for another reason notices nothing.
+    let is_loss = |wrong: &String| {
+        let losses = ["is lost", "is back", "damaged", "older copy"];
+        losses.iter().any(|loss| wrong.contains(loss))
+    };
+    for lies in ["", "/log/"] {
+        let mut trials = (1..=20).map(|seed| lose_power(1, 4, seed, Some(lies)));
+        let noticed = trials.find(|wrong| wrong.iter().any(is_loss));
+        eprintln!("{lies:?}: {noticed:?}");
         assert!(
-            noticed,
+            noticed.is_some(),
             "{lies:?}: nothing that was lost was missed in 20 trials"
         );
     }
