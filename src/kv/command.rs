@@ -29,6 +29,10 @@ use super::record_hash::ContentHash;
 
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every command is a write, and one exists only until it is encoded or applied"
+)]
 pub enum Command {
     /// A client's write, or a node's own.
     Write {
