@@ -1,20 +1,19 @@
-//! Probes and metrics over plain HTTP, for those who cannot speak QUIC: orchestrators, Prometheus,
-//! and people with `curl`.
+//! Probes and metrics over plain HTTP, for clients without QUIC: orchestrators, Prometheus, and `curl`.
 //!
-//! `/livez` says whether the process turns, and never asks about leaders or quorum: else a network
-//! partition would make an orchestrator restart a whole cluster. `/startupz` says how far a start is.
-//! `/readyz` says whether this node can do its work now, and has all that the others have: whoever
-//! restarts one node after the other waits for it. Nothing of that changes anything; what does is in
+//! `/livez` checks that the process runs, and never depends on leaders or quorum: otherwise a network
+//! partition would make an orchestrator restart a whole cluster. `/startupz` reports the progress of a
+//! start. `/readyz` checks that this node can do its work now and has caught up with the others: a rolling
+//! restart waits for it before the next node. None of these changes anything; the requests that do are in
 //! `manage`, and served to the node's own machine alone.
 //!
-//! axum's own server puts no bound on connections or on how slowly a request may arrive, so the
-//! connections are served by hyper directly, each with a limit on its header's size and time. Who may
-//! have one of them, and who has to make room, is in `places`.
+//! axum's own server bounds neither connections nor how slowly a request may arrive, so hyper serves the
+//! connections directly, with a limit on the size of a header and the time it may take.
+//! `connection_slots` decides which connections are kept.
 
+mod connection_slots;
 mod download;
 pub(crate) mod log_control;
 pub(crate) mod manage;
-pub(crate) mod places;
 pub(crate) mod probes;
 pub(crate) mod service;
 
@@ -40,7 +39,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::places::{Asked, Place, Places};
+use self::connection_slots::{ConnectionSlots, RequestSeen, Slot};
 use crate::server::status::startup::Startup;
 use crate::version;
 use crate::wire::PROTOCOL_VERSIONS;
@@ -54,7 +53,7 @@ pub trait AdminSource: Send + Sync + 'static {
     fn live(&self) -> Vec<Check>;
     /// Whether the node can do its work now. May ask the leader, for a second at most.
     fn ready(self: Arc<Self>) -> Answer<Vec<Check>>;
-    /// What the alarm NOSPACE says, while it is raised.
+    /// The alarm NOSPACE, while it is raised.
     fn no_space(&self) -> Option<String>;
     /// How far its start is.
     fn startup(&self) -> Startup;
@@ -65,7 +64,7 @@ pub trait AdminSource: Send + Sync + 'static {
     fn render_metrics(&self) -> Option<String>;
 }
 
-/// One thing a probe looks at.
+/// One check of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// Its name, as in `leader_known`.
@@ -86,7 +85,7 @@ impl Check {
         }
     }
 
-    /// Something is not, and `detail` says what.
+    /// A failed check; `detail` is the reason.
     pub fn failed(name: &'static str, detail: impl Into<String>) -> Self {
         Self {
             name,
@@ -99,7 +98,7 @@ impl Check {
 /// Why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Somebody else has the port.
+    /// Another process uses the port.
     #[error(
         "{setting} = {address}: TCP port {} is in use: stop the process that uses it (`ss -ltnp` \
          shows it), or choose another port with --{setting}",
@@ -118,7 +117,7 @@ pub enum AdminError {
         setting: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -126,15 +125,15 @@ pub enum AdminError {
 /// How much an HTTP client may ask of us.
 #[derive(Clone, Copy, Debug)]
 struct HttpLimits {
-    /// Connections served at a time. One that has asked for nothing makes room for the next; where all
-    /// have asked, more wait in the system's queue.
+    /// Connections served at a time. One that has sent no request is closed for the next; when all have,
+    /// further ones wait in the system's queue.
     connections: usize,
     /// A request's line and headers, in bytes.
     header_bytes: usize,
     /// How long they may take to arrive, from the first moment of the connection.
     header_time: Duration,
     /// How long a connection may last, from its first moment to the last byte of its one answer:
-    /// a client that reads nothing must not keep its place. With an answer that comes in parts it
+    /// a client that reads nothing must not keep its slot. With an answer that comes in parts it
     /// may last so long after each.
     connection_time: Duration,
     /// How long a request under way may still take when the server stops.
@@ -152,7 +151,7 @@ const LIMITS: HttpLimits = HttpLimits {
 /// A request's body, in bytes: only a log filter travels in one.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
-/// Said of a connection whose answer comes in parts: another one was taken.
+/// The progress of a response that is sent in parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<AtomicBool>);
 
@@ -161,13 +160,13 @@ impl Progress {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether any was, since this was asked last.
+    /// Whether there was any since the last call.
     fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// What there is to ask for, and who answers.
+/// The pages of a server.
 #[derive(Debug)]
 pub struct Pages {
     router: Router,
@@ -294,28 +293,28 @@ async fn serve(
     limits: HttpLimits,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Places::new(limits.connections);
+    let slots = ConnectionSlots::new(limits.connections);
     let for_connections = stopping.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = told(&mut stopping) => break,
+            () = stopped(&mut stopping) => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let place = tokio::select! {
-                        () = told(&mut stopping) => break,
-                        place = places.take(address.ip()) => place,
+                    let slot = tokio::select! {
+                        () = stopped(&mut stopping) => break,
+                        slot = slots.take(address.ip()) => slot,
                     };
-                    let Some(place) = place else {
-                        // Its address has its part of all places: nobody shall wait behind it.
+                    let Some(slot) = slot else {
+                        // Its address holds all it may, and must not keep the others waiting.
                         continue;
                     };
                     let progress = Progress::default();
                     let router = router.clone().layer(Extension(progress.clone()));
                     let stopping = for_connections.clone();
-                    let connection = serve_one(stream, router, place.asked(), limits, stopping);
+                    let connection = serve_one(stream, router, slot.request_seen(), limits, stopping);
                     let time = limits.connection_time;
-                    connections.spawn(serve_within(place, connection, progress, time));
+                    connections.spawn(serve_within(slot, connection, progress, time));
                 }
                 // Out of file descriptors, or a connection that was gone at once: the next try
                 // may do better, but must not spin.
@@ -329,13 +328,13 @@ async fn serve(
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Those who take longer are cut off when the set is dropped.
+    // Requests that take longer are aborted when the set is dropped.
     let _ = tokio::time::timeout(limits.stop_time, ended).await;
 }
 
-/// Serves a connection for as long as it keeps its place and does not stand still for `time`.
+/// Serves a connection until it is evicted or makes no progress for `time`.
 async fn serve_within(
-    mut place: Place,
+    mut slot: Slot,
     connection: impl Future<Output = ()>,
     progress: Progress,
     time: Duration,
@@ -347,20 +346,20 @@ async fn serve_within(
     };
     tokio::select! {
         () = served => {}
-        () = place.lost() => {}
+        () = slot.lost() => {}
     }
 }
 
 async fn serve_one(
     stream: TcpStream,
     router: Router,
-    asked: Asked,
+    request_seen: RequestSeen,
     limits: HttpLimits,
     mut stopping: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: Request<Incoming>| {
-        asked.make();
+        request_seen.set();
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -372,14 +371,14 @@ async fn serve_one(
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = told(&mut stopping) => connection.as_mut().graceful_shutdown(),
+        () = stopped(&mut stopping) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
 /// Returns once the server is to stop.
-async fn told(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a wish to stop as well.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the sender was dropped, which stops the server as well.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
@@ -410,30 +409,30 @@ async fn startupz(State(source): Source) -> Response {
     (status, axum::Json(startup.document())).into_response()
 }
 
-/// What is asked of a probe.
+/// The query of a probe.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wish<'a> {
-    /// Tell of every check.
+struct ProbeQuery<'a> {
+    /// List every check.
     verbose: bool,
-    /// Whatever these say.
+    /// Checks that do not count.
     exclude: Vec<&'a str>,
 }
 
-impl<'a> Wish<'a> {
-    fn of(query: Option<&'a str>) -> Self {
-        let mut wish = Self::default();
-        for part in query.unwrap_or_default().split('&') {
+impl<'a> ProbeQuery<'a> {
+    fn of(text: Option<&'a str>) -> Self {
+        let mut query = Self::default();
+        for part in text.unwrap_or_default().split('&') {
             match part.split_once('=').unwrap_or((part, "")) {
-                ("verbose", _) => wish.verbose = true,
-                ("exclude", check) => wish.exclude.push(check),
+                ("verbose", _) => query.verbose = true,
+                ("exclude", check) => query.exclude.push(check),
                 _ => {}
             }
         }
-        wish
+        query
     }
 
-    /// What is to be left out and is no check. A node that is starting has not looked at all of its
-    /// checks, and says that it is starting.
+    /// The refusal of an excluded name that is no check. A node that is starting does not know all of
+    /// its checks yet, and answers that it is starting.
     fn refusal(&self, probe: &str, checks: &[Check]) -> Option<Response> {
         let is_known = |name: &str| checks.iter().any(|check| check.name == name);
         let starts = |check: &Check| check.name == "started" && !check.ok;
@@ -446,7 +445,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// What is said to whoever wants something left out that is not there.
+/// The refusal of an excluded name that does not exist.
 fn not_excludable(probe: &str, unknown: &str, known: &[&str]) -> Response {
     let body = format!(
         "{probe} has no {unknown:?} to exclude: choose from {}\n",
@@ -457,13 +456,13 @@ fn not_excludable(probe: &str, unknown: &str, known: &[&str]) -> Response {
 
 /// A line per check where one failed or the caller wants to know, else a short `ok`.
 fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
-    let wish = Wish::of(query);
-    if let Some(refusal) = wish.refusal(name, checks) {
+    let query = ProbeQuery::of(query);
+    if let Some(refusal) = query.refusal(name, checks) {
         return refusal;
     }
-    let is_excluded = |check: &Check| wish.exclude.contains(&check.name);
+    let is_excluded = |check: &Check| query.exclude.contains(&check.name);
     let passed = checks.iter().all(|check| check.ok || is_excluded(check));
-    if passed && !wish.verbose {
+    if passed && !query.verbose {
         return text(StatusCode::OK, "ok\n".to_owned());
     }
     let mut lines = String::new();
@@ -488,7 +487,7 @@ fn line_of(check: &Check) -> String {
     }
 }
 
-/// What one check says.
+/// The line of one check.
 fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     let Some(check) = checks.iter().find(|check| check.name == wanted) else {
         let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
@@ -502,7 +501,7 @@ fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     }
 }
 
-/// The alarms that `/health` can be told to pass over, as etcd names them.
+/// The alarms that a request to `/health` may exclude, by etcd's names.
 const ALARMS: [&str; 2] = [NO_SPACE, CORRUPT];
 const NO_SPACE: &str = "NOSPACE";
 const CORRUPT: &str = "CORRUPT";
@@ -512,7 +511,7 @@ const CORRUPT: &str = "CORRUPT";
 async fn health(State(source): Source, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let may_be_old = query.split('&').any(|part| part == "serializable=true");
-    let excluded = Wish::of(Some(&query)).exclude;
+    let excluded = ProbeQuery::of(Some(&query)).exclude;
     if let Some(unknown) = excluded.iter().find(|alarm| !ALARMS.contains(alarm)) {
         return not_excludable("health", unknown, &ALARMS);
     }
