@@ -1,5 +1,4 @@
-//! A snapshot on its way to somebody on the node's own machine, over HTTP: chunk by chunk, as they are
-//! taken.
+//! The download of a snapshot over HTTP, chunk by chunk, for a client on the node's own machine.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use crate::api::{Error, SnapshotCall};
 use crate::server::admin::Progress;
 use crate::server::session::Sessions;
 
-/// Chunks that are read ahead of whoever takes them.
+/// Chunks that are read ahead of the client.
 const AHEAD: usize = 2;
 
-/// The body of an answer. An error in it breaks the connection off, so that nobody takes what came for
-/// the whole.
+/// The body of a response. An error in it closes the connection, so that the client does not take a
+/// part for the whole.
 #[derive(Debug)]
 pub(crate) struct Download {
     chunks: mpsc::Receiver<Result<Bytes, Error>>,
@@ -26,7 +25,7 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    /// Takes a snapshot, and begins to read it. It is let go at its end, or when this is dropped.
+    /// Takes a snapshot, and begins to read it. It is released at its end, or when this is dropped.
     ///
     /// # Errors
     /// Those of [`Sessions::export`].
@@ -56,7 +55,7 @@ impl Download {
                     break;
                 }
             }
-            // Whoever took it has all, or is gone. Where this fails, there is none any more.
+            // The client has everything, or is gone. If this fails, the snapshot is released already.
             let _ = sessions.export(SnapshotCall::End { id }, patience).await;
         });
         Ok(Self { chunks, progress })

@@ -7,7 +7,7 @@ use crate::sync::Mutex;
 
 type Change = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
-/// The filter of a process' log, as whoever set the log up lets it be changed.
+/// The filter of a process' log, which can be changed while it runs.
 #[derive(Clone)]
 pub struct LogControl {
     change: Arc<Change>,
@@ -15,7 +15,7 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    /// `filter` is in force; `change` puts another one in force, or says what is wrong with it.
+    /// `filter` is in force; `change` replaces it, or returns what is wrong with the new one.
     pub fn new(
         filter: impl Into<String>,
         change: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,

@@ -1,9 +1,9 @@
-//! What can be asked of a node, and done to it, from its own machine: the paths below `/admin/v1`.
+//! Administration of a node from its own machine: the paths below `/admin/v1`.
 //!
-//! Who reaches these has the machine, and with it the node's keys and data; so nobody is asked who he
-//! is. Two who are on the machine and must not do anything here are kept out by how they come: a page
-//! in somebody's browser, whose requests carry `Origin`, and one that has made a name of its own point
-//! to this address, whose requests name it in `Host`.
+//! A process that reaches these runs on the machine and has the node's keys and data anyway, so there
+//! is no authentication. Web pages in a browser on that machine must not do anything here: their
+//! requests are recognized by the header `Origin`, or by the name in `Host` if the page has made a name
+//! of its own point to this address.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ use super::{Progress, text};
 use crate::api::{Error, ErrorKind, Outcome};
 use crate::server::admin::service::{AdminService, LeaseFilter};
 
-/// The paths, as an unknown one is told.
+/// The paths, for the answer to an unknown one.
 pub(crate) const PATHS: &[&str] = &[
     "/admin/v1/status",
     "/admin/v1/members",
@@ -200,7 +200,7 @@ struct LeaseListParameters {
     prefix: String,
     #[serde(default)]
     limit: Option<u32>,
-    /// Where the page before said to go on.
+    /// The cursor of the previous page.
     #[serde(default)]
     cursor: Option<String>,
 }
@@ -317,7 +317,7 @@ async fn reload_tls(State(slot): Node) -> JsonResult {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TransferParameters {
-    /// A member's name or id; nothing for whoever is most up to date.
+    /// A member's name or id; without it, the member with the most recent log.
     #[serde(default)]
     to: Option<String>,
 }

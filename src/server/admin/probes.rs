@@ -1,4 +1,4 @@
-//! What probes and scrapes see: published atomics, read at the moment somebody looks.
+//! The checks of probes, and the metrics that a scrape brings up to date.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};

@@ -27,7 +27,7 @@ use crate::types::NodeId;
 /// How long consensus may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A running node, for those who look after it.
+/// A running node, for its operators.
 pub(crate) struct AdminService {
     pub(crate) node: Arc<NodeState>,
     pub(crate) sessions: Arc<Sessions>,
@@ -38,17 +38,17 @@ pub(crate) struct AdminService {
     pub(crate) client_port: Endpoint,
     pub(crate) peer_port: Endpoint,
     pub(crate) log: Option<LogControl>,
-    /// What the node goes by, as it was given.
+    /// The settings in force, with their origin.
     pub(crate) settings: EffectiveConfig,
-    /// The addresses that it tells others.
-    pub(crate) advertised: Advertised,
+    /// The addresses that it advertises.
+    pub(crate) advertised: AdvertisedAddresses,
     /// Renewals, expirations and rejections of the leader lease that are not shown any more.
     pub(crate) baseline: Mutex<[u64; 3]>,
 }
 
-/// Where others are told that they reach a node.
+/// The addresses that a node advertises.
 #[derive(Clone, Debug)]
-pub(crate) struct Advertised {
+pub(crate) struct AdvertisedAddresses {
     pub(crate) client: String,
     pub(crate) peer: String,
 }
@@ -67,15 +67,15 @@ impl AdminService {
     /// The bytes of a backup of all that was acknowledged before this.
     ///
     /// # Errors
-    /// Nobody knows what was acknowledged, or the node gives out as many as it may.
+    /// Leadership is not confirmed, or the limit of snapshots is reached.
     pub(crate) async fn snapshot(&self, progress: Progress) -> Result<Download, Error> {
         Download::begin(Arc::clone(&self.sessions), progress, PATIENCE).await
     }
 
-    /// How the node stands.
+    /// The status of the node.
     pub(crate) async fn status(&self) -> Value {
         let sessions = &self.sessions;
-        // It asks the storage engine now and then, which may have to look at its files.
+        // The storage engine may have to read its files for this.
         let asked = Arc::clone(sessions);
         let response = tokio::task::spawn_blocking(move || asked.status_response()).await;
         let Ok(ResponseBody::Status(status)) = response.map(|response| response.body) else {
@@ -149,7 +149,7 @@ impl AdminService {
         })
     }
 
-    /// Who belongs to the cluster, as far as this node knows.
+    /// The members of the cluster, as far as this node knows.
     pub(crate) async fn members(&self) -> Value {
         let sessions = &self.sessions;
         let configuration = sessions.configuration().await;
@@ -212,7 +212,7 @@ impl AdminService {
         })
     }
 
-    /// Begins the report and the counters shown here anew; those of Prometheus go on.
+    /// Resets the report and the counters shown here; those of Prometheus go on.
     pub(crate) fn reset_stats(&self) {
         let counters = self.node.published.lease_counters();
         let now = [
@@ -272,8 +272,8 @@ impl AdminService {
         Ok(document)
     }
 
-    /// Only a leader knows what is left of a lease. Another node says what leases there are, as far
-    /// as it has heard.
+    /// Only a leader knows the remaining time of a lease. Another node lists the leases of its own
+    /// state.
     async fn ask_about_leases(&self, request: Request) -> Result<(ResponseBody, bool), Error> {
         let sessions = &self.sessions;
         let asked = sessions.ask(request.clone(), Consistency::Linearizable, PATIENCE);
@@ -336,7 +336,7 @@ impl AdminService {
         })
     }
 
-    /// Who is connected.
+    /// The connections of both ports.
     pub(crate) fn connections(&self) -> Value {
         let show = |port: &Endpoint| -> Vec<Value> {
             port.connections().iter().map(connection_document).collect()
@@ -349,7 +349,7 @@ impl AdminService {
         self.log.as_ref()
     }
 
-    /// Has the certificates loaded anew, and says what is in use then.
+    /// Reloads the certificates, and returns the expiry of those in use then.
     ///
     /// # Errors
     /// What is wrong with them; those before stay in use.
@@ -389,7 +389,7 @@ impl AdminService {
         }))
     }
 
-    /// Takes the node out of service, for good until it is started anew.
+    /// Takes the node out of service until it is restarted.
     pub(crate) async fn drain(&self) -> Value {
         let report = self.drain.run().await;
         let (led, handed_over, problem) = match report.handed_over {

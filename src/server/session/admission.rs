@@ -1,16 +1,16 @@
-//! Which requests a node takes in when there are more than it can serve.
+//! Which requests a node admits when there are more than it can serve.
 //!
-//! A request that is taken in and answered too late was work for nothing, so a node that is asked for
-//! too much must refuse early, and refuse the right ones: whoever renews a lease may lose it, whoever
-//! writes only waits. So there is one [`Backlog`] for all connections, of requests that wait for the
-//! log, the state or a scan, and each [`Class`] may fill it up to a mark of its own: keep-alives all of
-//! it, reads three quarters, writes half, scans a quarter. What does not fit is answered `SlowDown`
-//! and has had no effect. Reads under the lease never wait here.
+//! A request that is admitted and answered too late was work for nothing, so an overloaded node must
+//! refuse early, and refuse the right requests: a delayed renewal may lose its lease, a delayed write only
+//! waits. So there is one [`Backlog`] for all connections, of requests that wait for the log, the state or
+//! a scan, and each [`Class`] may fill it up to a limit of its own: keep-alives all of it, reads three
+//! quarters, writes half, scans a quarter. A request that does not fit is answered `SlowDown` and has had
+//! no effect. Reads under the lease never wait here.
 //!
-//! A number alone says nothing about time: a backlog that a fast node works off in a moment is minutes
-//! of a slow one. So the mark of the writes falls to what the node has lately served within
-//! [`SOJOURN_MAX`], by Little's law, and rises again while the node keeps up. Of each window the fastest
-//! write counts: that one is slow only if all were, and a queue stands.
+//! The length of a queue alone says nothing about time: a backlog that a fast node works off in a moment
+//! is minutes of a slow one. So the limit of writes falls to what the node has lately served within
+//! [`SOJOURN_MAX`], by Little's law, and rises again while the node keeps up. The fastest write of each
+//! window counts: it is slow only if all were, and then there is a standing queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ use crate::sync::Mutex;
 
 /// Writes should not wait longer.
 const SOJOURN_MAX: Duration = Duration::from_millis(250);
-/// How long is looked before the mark is set anew.
+/// How long writes are measured before their limit is set again.
 const WINDOW: Duration = Duration::from_millis(100);
 /// So many writes may always wait: with fewer, a pause of the scheduler would have a node that keeps up
 /// refuse what comes right after it.
 const ROOM_MIN: usize = 256;
-/// The mark rises by this part at a time.
+/// The limit rises by this part at a time.
 const RISE_PART: usize = 2;
-/// What those who are refused are asked to wait, at least and at most.
+/// The shortest and the longest time after which a refused client may retry.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
@@ -38,19 +38,19 @@ pub(crate) struct Backlog {
     waiting_max: usize,
     waiting: AtomicUsize,
     by_class: [AtomicUsize; Class::ALL.len()],
-    /// The mark of the writes.
+    /// The limit of writes.
     room: AtomicUsize,
     /// How long the fastest write of the last window took, in nanoseconds.
     sojourn: AtomicU64,
     window: Mutex<Window>,
 }
 
-/// What has happened since the mark was set.
+/// What was measured since the limit was set.
 #[derive(Debug, Default)]
 struct Window {
     began: Option<Instant>,
     fastest: Option<ServedWrite>,
-    /// Somebody was refused at the mark.
+    /// A write was refused at the limit.
     was_full: bool,
 }
 
@@ -61,13 +61,13 @@ struct ServedWrite {
     waiting: usize,
 }
 
-/// There is no room for a request of that class; ask again after this time.
+/// The backlog has no room for a request of that class; retry after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BacklogFull {
     pub(crate) retry_after: Duration,
 }
 
-/// A place in the backlog, left when dropped.
+/// The place of one request in the backlog, released when dropped.
 #[derive(Debug)]
 pub(crate) struct BacklogPermit {
     backlog: Arc<Backlog>,
@@ -88,7 +88,7 @@ impl Backlog {
         })
     }
 
-    /// A place for a request of `class`, if it may have one.
+    /// A permit for a request of `class`, if there is room.
     pub(crate) fn enter(self: &Arc<Self>, class: Class) -> Result<BacklogPermit, BacklogFull> {
         let mark = self.mark(class);
         let enter = |waiting: usize| (waiting < mark).then_some(waiting + 1);
@@ -112,7 +112,7 @@ impl Backlog {
         })
     }
 
-    /// Up to how many requests that wait one more of `class` is taken in.
+    /// How many requests may wait before one more of `class` is refused.
     fn mark(&self, class: Class) -> usize {
         let room = self.room.load(Ordering::Relaxed);
         match class {
@@ -190,11 +190,11 @@ fn room_max(waiting_max: usize) -> usize {
     (waiting_max / 2).max(1)
 }
 
-/// Where the mark of the writes is after a window whose fastest write was `fastest`.
+/// The limit of writes after a window whose fastest write was `fastest`.
 fn next_room(room: usize, room_max: usize, fastest: ServedWrite, was_full: bool) -> usize {
     let least = ROOM_MIN.min(room_max);
     if fastest.took > SOJOURN_MAX {
-        // Those who waited with it were served in that time: so many are in the time that is good.
+        // Little's law: so many writes are served within the longest time that is good.
         let waiting = fastest.waiting as u128;
         let fitting = waiting * SOJOURN_MAX.as_nanos() / fastest.took.as_nanos();
         let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);

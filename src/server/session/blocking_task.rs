@@ -1,5 +1,5 @@
-//! What has to be done about a request before the driver is given it, and takes time: a password is
-//! hashed, or it is looked up whose leases are to be renewed. On a thread where that holds up nobody.
+//! Slow work that a request needs before it goes to the driver, on a thread that may block: a password is
+//! hashed, or the owners of the leases that it renews are looked up.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,12 +23,12 @@ pub(super) struct BlockingTask {
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
     pub(super) author: Option<Author>,
-    /// When the request was taken in: from then on its time runs.
+    /// When the request arrived: its timeout runs from then on.
     pub(super) arrived: Instant,
 }
 
 impl BlockingTask {
-    /// Does it, and hands the request on or says why not.
+    /// Does the work, then sends the request to the driver or delivers its refusal.
     pub(super) fn spawn(self, mut call: Call) {
         tokio::spawn(async move {
             let turn = match &call.request {
@@ -37,7 +37,7 @@ impl BlockingTask {
             };
             let turn = turn.acquire_owned().await;
             if stopwatch().saturating_duration_since(self.arrived) >= timeout(&call) {
-                // Nobody waits for what would be done.
+                // The client has given up.
                 let work = &self.shared.accounting.metrics.work;
                 work.expired[ExpiredIn::Queue].increment(1);
                 let refusal = Error::not_applied(

@@ -1,5 +1,5 @@
 //! Bounds on what clients can make a node hold: requests of a connection, bytes of all of them,
-//! scans whose results nobody reads.
+//! scans whose results the client does not read.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -12,8 +12,8 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 /// client. Further ones wait.
 pub(crate) const SCANS_PER_CONNECTION_MAX: usize = 4;
 
-/// Requests of one connection that are not answered yet. Its streams share the room, so whoever
-/// waits for some is woken when another stream leaves some.
+/// Requests of one connection that are not answered yet. Its streams share the limit, so a stream that
+/// waits for room is woken when a request of another one is answered.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     count: AtomicUsize,
@@ -36,8 +36,8 @@ impl InFlight {
 
     pub(crate) fn leave(&self, count: usize) {
         let before = self.count.fetch_sub(count, Ordering::Relaxed);
-        // Only if there was no room can anybody wait for it. Whoever is about to looks again after
-        // it has taken the lock, and then sees what has just left.
+        // A stream waits only if there was no room. One that is about to wait checks again after it
+        // has registered its waker under the lock, and then sees this change.
         if before >= self.count_max {
             let mut waiting = self.waiting.lock();
             waiting.drain(..).for_each(Waker::wake);
@@ -111,7 +111,7 @@ impl Drop for ReservedBytes {
     }
 }
 
-/// The right of a connection to have a scan under way, given up when dropped.
+/// Permits a connection to have one more scan under way, until dropped.
 #[derive(Debug)]
 pub(crate) struct ScanPermit {
     _permit: OwnedSemaphorePermit,

@@ -35,8 +35,8 @@ use crate::wire::client::ClientFrame;
 use crate::wire::point::Record;
 use crate::wire::{Frame, WireError};
 
-/// The bytes of replies from which on they are written at once, before more is taken in: what a
-/// client that reads slowly can make a stream hold is this and one reply more.
+/// Replies of so many bytes are written before more requests are read: a client that reads slowly
+/// can make a stream hold this and one reply more.
 pub(super) const REPLIES_BYTES: usize = 256 << 10;
 /// What a request costs beside its bytes while it waits.
 const REQUEST_BYTES: usize = 512;
@@ -48,17 +48,17 @@ pub(super) struct Session {
     pub(super) shared: Arc<Sessions>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) connection: Arc<ConnectionState>,
-    /// Requests of this stream that were handed on.
+    /// Requests of this stream that wait for an answer.
     pub(super) waiting: BTreeMap<u64, PendingRequest>,
-    /// What is to be written down of requests once they are answered.
+    /// For the audit log, until the requests are answered.
     pub(super) notes: BTreeMap<u64, Note>,
-    /// Requests on their way to the driver, once the batch is done.
+    /// Requests that go to the driver when the batch is done.
     pub(super) leaving: Vec<Mail>,
-    /// Answers that have come and are not given out yet.
+    /// Answers that are not completed yet.
     pub(super) answers: Vec<Completion>,
     /// Encoded replies that are not written yet.
     pub(super) replies: BytesMut,
-    /// Of the scans whose results are among them.
+    /// Of the scans whose results are among the replies.
     pub(super) scan_permits: Vec<HeldResources>,
     /// Where the lookups of a batch put what they find.
     pub(super) found: ReadBuffer<Option<Record>>,
@@ -80,7 +80,6 @@ impl Session {
         }
     }
 
-    /// Who is at the other end of the connection.
     pub(super) fn principal(&self) -> &Arc<Principal> {
         &self.connection.principal
     }
@@ -90,12 +89,12 @@ impl Session {
         self.shared.node.is_readable()
     }
 
-    /// Where scans of this connection wait for their turn.
+    /// The scan permits of this connection.
     pub(super) fn connection_scans(&self) -> Arc<Semaphore> {
         self.connection.scans.clone()
     }
 
-    /// Has a read of many keys made.
+    /// Starts a read of many keys.
     pub(super) fn scan(&mut self, frame: u64, query: Query, call: Call, bytes: usize) {
         let kind = PendingKind::read(query.clone(), &call);
         let timeout = timeout(&call);
@@ -172,15 +171,15 @@ impl Session {
         }
     }
 
-    /// Sends to the driver, in one step, what was left to it.
+    /// Sends the enqueued requests to the driver, in one step.
     pub(super) fn submit(&mut self) {
         if !self.leaving.is_empty() {
             self.shared.mailbox.send_all(self.leaving.drain(..));
         }
     }
 
-    /// Notes a request whose answer comes later; false if nothing more is to be done. A client that
-    /// uses a number again while the first use waits gets one answer for both.
+    /// Registers a request whose answer comes later; false if nothing more is to be done. A client that
+    /// reuses the number of a pending request gets one answer for both.
     #[must_use = "what is asked twice is done once"]
     pub(super) fn register(
         &mut self,
@@ -221,7 +220,7 @@ impl Session {
         true
     }
 
-    /// There is too much to do for a request: nothing has been done for it.
+    /// Refuses a request of an overloaded node, for which nothing has been done.
     fn reject(
         &mut self,
         frame: u64,
@@ -235,7 +234,7 @@ impl Session {
         self.reply(frame, kind.method(), Err(slow_down(reason, retry_after)));
     }
 
-    /// Has it written down of what was asked and not answered that nobody here knows what became of it.
+    /// Records in the audit log that the outcome of unanswered requests is unknown.
     fn note_unanswered(&mut self) {
         let Some(audit) = &self.shared.accounting.audit else {
             return;
@@ -268,7 +267,7 @@ impl Session {
         if self.shared.accounting.audit.is_some() {
             self.notes.insert(request_id, Note::of(&call.request));
         }
-        // How it stands can be asked of a node that is out of service, too.
+        // A node that is stopping still answers requests about itself.
         if is_stopping && spec.kind != RequestKind::Node {
             self.reply(request_id, method, Err(stopping()));
             return Ok(());
@@ -345,7 +344,8 @@ impl Session {
         true
     }
 
-    /// Leaves a request to the driver; before that, what of it takes time is done elsewhere.
+    /// Finds the author of a request and sends it to the driver; slow work that it needs first runs in
+    /// a [`BlockingTask`].
     fn authorize(&mut self, frame: u64, mut call: Call, bytes: usize) {
         let method = call.request.method();
         let author = match self
@@ -369,8 +369,8 @@ impl Session {
             Request::LeaseKeepAlive(_) if self.shared.serving.access.rules().is_some() => {}
             _ => return self.enqueue(frame, call, author, bytes),
         }
-        // To hash is work: it is not done for whoever would be refused. What counts is still what the
-        // state machine says.
+        // Hashing is slow, so it is not done for a request that would be refused. The state machine
+        // still decides.
         if matches!(call.request, Request::Auth(_))
             && let Err(denied) = self
                 .shared
@@ -378,7 +378,7 @@ impl Session {
                 .access
                 .admit_at_once(self.principal(), &call.request)
         {
-            // Who does not lead may have old rules.
+            // The rules of a follower may be old.
             let refusal = match self.shared.node.published.role() {
                 Role::Leader => denied,
                 _ => self.shared.node.not_leader(),
@@ -400,7 +400,7 @@ impl Session {
         }
     }
 
-    /// Leaves what is about a watch to the watch thread, which any node has; gives back what is not.
+    /// Passes a request about a watch to the watch thread; returns any other.
     fn watch_control(&mut self, frame: u64, call: Call, bytes: usize) -> Option<Call> {
         let method = call.request.method();
         let (watch_id, control) = match call.request {
@@ -440,13 +440,13 @@ impl Drop for Session {
             .in_flight
             .fetch_sub(self.waiting.len(), Ordering::Relaxed);
         self.note_unanswered();
-        // For these nothing is done.
+        // These were not sent to the driver.
         for mail in self.leaving.drain(..) {
             if let Mail::Request { frame, .. } = mail {
                 self.waiting.remove(&frame);
             }
         }
-        // For the others somebody works, who does not know that nobody waits.
+        // The others are being worked on, and hold what they hold until that is done.
         let waiting = std::mem::take(&mut self.waiting);
         let held = waiting.into_iter().filter_map(|(frame, pending)| {
             let held: HeldResources = Box::new((

@@ -1,10 +1,10 @@
-//! Taking a node out of service while it runs: the first half of every stop.
+//! Takes a node out of service while it runs: the first half of every stop.
 //!
-//! Leadership goes first, while everything is still served, so reads wait no longer than the exchange
-//! takes and writes are sent on to whoever leads next. Only then is work refused, what was taken in is
-//! finished, and the promises that voters made to this node are given back. From there on it follows
-//! and votes as before, so that the others keep their majority, and neither leads nor serves until it
-//! is started anew: there is no way back, because whoever drains a node is about to stop it.
+//! Leadership moves first, while everything is still served: reads wait no longer than the transfer takes,
+//! and writes are forwarded to the next leader. Then the node refuses new requests, finishes those it has
+//! admitted, and releases the promises that voters made to it. After that it follows and votes as before,
+//! so that the others keep their majority, but neither leads nor serves until it is restarted. A drain
+//! cannot be undone, because a node is drained in order to stop it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,17 +20,17 @@ use crate::types::{NodeId, Role};
 
 /// How long a leader tries to hand leadership over.
 const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the requests that were taken in may take.
+/// How long the requests in flight may take.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked whether they are finished.
+/// The interval between checks whether they are finished.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
-/// What came of draining a node.
+/// The result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DrainReport {
-    /// It led, and this is who leads now; or why nobody took over from it.
+    /// It led: the new leader, or why leadership did not move.
     pub(crate) handed_over: Option<Result<Option<NodeId>, String>>,
-    /// Requests that were not finished in time. Their clients have been told nothing yet.
+    /// Requests that were not finished in time. Their clients have no answer yet.
     pub(crate) unfinished: usize,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Takes the node out of service; whoever comes second waits for the first, and is told the same.
+    /// Takes the node out of service. A second call waits for the first, and returns the same report.
     ///
     /// # Cancel safety
     /// Cancelled, the node may be anywhere on the way; the next call goes the rest.
@@ -54,7 +54,7 @@ impl Drain {
         let sessions = &self.sessions;
         let handed_over = self.hand_over().await;
         self.node.stopping.store(true, Ordering::Relaxed);
-        // Whoever watches goes on at another node.
+        // Watchers continue at another node.
         sessions.serving.watches.refuse(Some(stopping()));
         let report = DrainReport {
             handed_over,
@@ -71,7 +71,7 @@ impl Drain {
         report
     }
 
-    /// Waits for the requests that were taken in, and says how many are left of them.
+    /// Waits for the requests in flight, and returns how many are left.
     async fn finish(&self) -> usize {
         let sessions = &self.sessions;
         let until = self.node.clock.now() + DRAIN_PATIENCE;

@@ -1,8 +1,8 @@
-//! Snapshots that clients are fetching: a few at a time, each kept while its chunks are asked for.
+//! Snapshots that clients are fetching: a few at a time, each kept while its chunks are requested.
 //!
 //! A snapshot keeps the disk from cleaning up what was replaced since, and each of its chunks costs a
-//! read. So a node takes two at most, and lets one go when its client has not asked for anything for a
-//! minute, or says that it is done.
+//! read. So a node keeps two at most, and drops one when its client has requested nothing for a minute or
+//! has finished.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Snapshots that a node keeps for clients at the same time.
 const SNAPSHOTS_MAX: usize = 2;
-/// After so long without a question a snapshot is let go.
+/// A snapshot of which no chunk was requested for so long is dropped.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// When to ask again where there are as many as may be.
 const RETRY_AFTER_MS: u32 = 5_000;
@@ -53,7 +53,7 @@ impl Exports {
     /// thread that others wait for.
     ///
     /// # Errors
-    /// Those of the store, which are fatal; what the client is told is inside.
+    /// Outside, those of the store, which are fatal; inside, those for the client.
     pub(crate) fn answer(
         &self,
         call: SnapshotCall,
@@ -75,7 +75,7 @@ impl Exports {
         snapshot: Snapshot,
         origins: &Origins,
     ) -> Result<Result<SnapshotReply, Error>, StoreError> {
-        self.let_go_of_idle();
+        self.drop_idle();
         let Some(origin) = origins.at(snapshot.applied().index) else {
             return Ok(Err(Error::not_applied(
                 ErrorKind::SlowDown {
@@ -131,8 +131,8 @@ impl Exports {
         Ok(Ok(reply(id, chunk.unwrap_or_default())))
     }
 
-    /// Lets go of snapshots of which nothing was asked for long.
-    pub(crate) fn let_go_of_idle(&self) {
+    /// Drops the snapshots that are idle.
+    pub(crate) fn drop_idle(&self) {
         self.lock().by_id.retain(|_, fetched| {
             let used = *fetched.used.lock();
             used.elapsed() < IDLE_MAX
@@ -145,7 +145,7 @@ impl Exports {
     }
 }
 
-/// Lets go of idle snapshots, for as long as anybody else has `exports`.
+/// Drops idle snapshots, for as long as `exports` is used elsewhere.
 pub(crate) async fn tend(exports: Arc<Exports>) {
     let exports = {
         let weak = Arc::downgrade(&exports);
@@ -155,7 +155,7 @@ pub(crate) async fn tend(exports: Arc<Exports>) {
     loop {
         tokio::time::sleep(IDLE_MAX / 4).await;
         match exports.upgrade() {
-            Some(exports) => exports.let_go_of_idle(),
+            Some(exports) => exports.drop_idle(),
             None => return,
         }
     }
@@ -221,7 +221,7 @@ mod tests {
         for fetched in exports.lock().by_id.values() {
             *fetched.used.lock() = long_ago;
         }
-        exports.let_go_of_idle();
+        exports.drop_idle();
         assert!(exports.lock().by_id.is_empty());
     }
 }

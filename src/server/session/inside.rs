@@ -29,10 +29,10 @@ use crate::server::session::lease_query::LeaseQuestion;
 const GRACE: Duration = Duration::from_millis(500);
 
 impl Sessions {
-    /// Asks for something that consensus or the table of leases answers, within `patience`.
+    /// Makes a request that consensus or the lease table answers, within `patience`.
     ///
     /// # Errors
-    /// As a client would be told; `Unsupported` for what only a session of a client answers.
+    /// As a client would get them; `Unsupported` for what only a client's stream answers.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         request: Request,
@@ -191,7 +191,7 @@ impl Sessions {
     }
 
     /// The configuration that is in force as far as this node knows it to be committed; `None` while
-    /// nobody can say.
+    /// that is unknown.
     pub(crate) async fn configuration(&self) -> Option<Configuration> {
         let (answer, answered) = oneshot::channel();
         let at = self.node.published.commit();
@@ -211,7 +211,7 @@ impl Sessions {
             frame: 0,
         });
         let mut answers = Vec::new();
-        // Should the driver have ended, nobody answers.
+        // The driver may have ended.
         let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers)).await;
         let answer = answers.pop().map(|(_, delivery, _)| delivery);
         match (waited, answer) {

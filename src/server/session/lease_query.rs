@@ -1,5 +1,5 @@
-//! Questions about client leases: which ones, and how long they have, comes from the driver, with a
-//! permit; the rest is read here, from a snapshot opened after that.
+//! Queries of client leases: the driver answers which leases, and their remaining time, with a permit;
+//! the rest is read here, from a snapshot opened after that.
 
 use super::refusals::behind;
 use super::shared::Sessions;
@@ -104,8 +104,8 @@ pub(super) fn answer(
     Ok(Ok(Response { header, body }))
 }
 
-/// Notes when a lease was asked for, to be shown: whatever the client says, and nothing depends on
-/// it.
+/// Stamps the request for a lease with the time, which is shown to operators and decides nothing; what
+/// the client sent is overwritten.
 pub(super) fn stamp(request: &mut Request) {
     if let Request::LeaseGrant(grant) | Request::PutWithNewLease(grant, _) = request {
         grant.granted_at_ms = millis_since_1970();

@@ -1,4 +1,4 @@
-//! Whose state goes out of a node, and which members it had where the state ends.
+//! The origin of each state that leaves a node: its cluster, its node, and the configuration at its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::server::disk::store::Origin;
 use crate::server::mail::{Mail, Mailbox};
 use crate::types::{ClusterId, LogIndex, NodeId};
 
-/// How long the driver is waited for, and how often it is looked for an answer.
+/// How long the driver may take to answer, and the interval between two checks.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Of a node: its driver knows who the members were.
+    /// Of a node: its driver knows the configuration.
     pub(crate) fn of_node(cluster: ClusterId, member: NodeId, mailbox: Arc<Mailbox>) -> Self {
         Self {
             cluster,
@@ -59,8 +59,8 @@ impl Origins {
     }
 
     /// The origin of a state that ends with the entry `at`; `None` if the log begins later already, if
-    /// nothing is known of the members there, or the node is ending. May wait: not for a thread that
-    /// others wait for.
+    /// the configuration there is unknown, or the node is stopping. Blocks: call it on a thread that
+    /// may.
     pub(crate) fn at(&self, at: LogIndex) -> Option<Origin> {
         Some(Origin {
             cluster: self.cluster,

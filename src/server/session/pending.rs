@@ -18,27 +18,27 @@ use crate::wire::{Frame, WireError};
 /// forgotten would otherwise take up room for weeks.
 const TIMEOUT_MS_MAX: u32 = 10 * 60 * 1000;
 
-/// A request that was handed on.
+/// A request that waits for the driver, a scan or the watch thread.
 pub(super) struct PendingRequest {
     pub(super) timing: RequestTiming,
     pub(super) kind: PendingKind,
-    /// Until its work is done: its answer may have to wait for the client.
+    /// Held until its work is done: the answer may have to wait for the client.
     pub(super) backlog_permit: Option<BacklogPermit>,
-    /// Of the bytes that the node may hold: as long, or until the result of a scan is taken.
+    /// Held of the node's budget as long, or until the result of a scan is taken.
     pub(super) node_bytes: Option<ReservedBytes>,
-    /// Of those of its connection: until its answer is given out.
+    /// Held of the connection's budget until its answer is taken.
     pub(super) connection_bytes: ReservedBytes,
 }
 
-/// The way of a request through the node.
+/// Where the time of a request goes, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTiming {
     pub(super) phases: Phases,
-    /// How large it came from the wire.
+    /// Its size on the wire.
     pub(super) bytes: usize,
 }
 
-/// What its answer needs of it.
+/// The kind of a pending request, with what completing it needs.
 pub(super) enum PendingKind {
     Read {
         query: Query,
@@ -54,15 +54,15 @@ pub(super) enum PendingKind {
 }
 
 impl PendingRequest {
-    /// What was done for it is done, and has come back this way; `now` it is known. Gives back what it
-    /// held of the node for that. What a scan has found is counted until it is given out.
+    /// Its work is done, as `stages` show, and `now` its answer is here. Releases what it held of the
+    /// node; the result of a scan is counted until it is taken.
     pub(super) fn answered(&mut self, delivery: &Delivery, stages: &Stages, now: Instant) {
         let Some(permit) = self.backlog_permit.take() else {
             return;
         };
         self.timing.phases.answered(stages, now);
         match delivery {
-            // Refused at once: that says nothing about how long work takes.
+            // Refused at once, which is no measure of how long work takes.
             Delivery::Reply(Err(error)) if error.outcome == Outcome::NotApplied => drop(permit),
             _ => permit.served(now, self.timing.phases.total()),
         }
@@ -73,7 +73,7 @@ impl PendingRequest {
 }
 
 impl RequestTiming {
-    /// Of a request that is taken in now.
+    /// Of a request that arrives now.
     pub(super) fn begin(bytes: usize) -> Self {
         Self {
             phases: Phases::begin(stopwatch()),
@@ -93,7 +93,7 @@ impl PendingKind {
         }
     }
 
-    /// Of a request that is neither read nor asked about leases.
+    /// Of a request that is neither a read nor a lease query.
     pub(super) fn of(request: &Request) -> Self {
         match request {
             Request::LeaseKeepAlive(leases) => Self::Renewal(leases.len() as u64),
@@ -118,7 +118,7 @@ pub(super) fn call_of(frame: &Frame) -> Result<ClientFrame, WireError> {
     Ok(asked)
 }
 
-/// How long its client waits for it, from when it was taken in.
+/// How long its client waits for it, from its arrival.
 pub(super) fn timeout(call: &Call) -> Duration {
     Duration::from_millis(u64::from(call.timeout_ms))
 }

@@ -1,9 +1,9 @@
 //! Where the time of one request went.
 //!
-//! The time of a request is cut where it passes from hand to hand, and each piece belongs to one
-//! [`Phase`]: so the pieces are all of its time. The clock is read once where a request is taken in
-//! and once where it is answered; between the two, those who have it read the clock once for a whole
-//! batch ([`Stages`]).
+//! The time of a request is cut where it passes from one thread to another, and each piece belongs to one
+//! [`Phase`]: so the pieces add up to all of its time. The clock is read once where a request arrives and
+//! once where it is answered; in between, each thread reads the clock once for a whole batch
+//! ([`Stages`]).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::server::mail::outbox::Stages;
 use crate::server::metrics::{Phase, PhaseMetrics};
 use crate::server::session::traces::Stretch;
 
-/// No way has more: a read waits for its turn, for a quorum, for its turn to scan, and for the store.
+/// No request has more: a read waits for its turn, for a quorum, for its turn to scan, and for the store.
 const STRETCHES_MAX: usize = 5;
 
 /// What the time of a request has gone to so far.
@@ -26,7 +26,7 @@ pub(super) struct Phases {
 }
 
 impl Phases {
-    /// Of a request that is taken in now.
+    /// Of a request that arrives now.
     pub(super) fn begin(now: Instant) -> Self {
         Self {
             began: now,
@@ -36,7 +36,7 @@ impl Phases {
         }
     }
 
-    /// When it was taken in.
+    /// When it arrived.
     pub(super) fn began(&self) -> Instant {
         self.began
     }
@@ -46,7 +46,7 @@ impl Phases {
         self.last
     }
 
-    /// How long it has been on its way, up to what is accounted for.
+    /// How long it has taken, up to what is accounted for.
     pub(super) fn total(&self) -> Duration {
         self.last.saturating_duration_since(self.began)
     }
@@ -58,13 +58,13 @@ impl Phases {
         of_it.map(|stretch| stretch.spent).sum()
     }
 
-    /// What it did, one after the other, from when it was taken in.
+    /// The stretches in order, from its arrival.
     pub(super) fn stretches(&self) -> &[Stretch] {
         &self.stretches[..self.count]
     }
 
     /// What came after the last piece, up to `then`, went to `phase`. A reading from before that adds
-    /// nothing: who takes times for a whole batch may have taken them earlier.
+    /// nothing: a time that was taken for a whole batch may be earlier.
     pub(super) fn until(&mut self, phase: Phase, then: Instant) {
         let then = then.max(self.last);
         self.add(phase, then.saturating_duration_since(self.last));
@@ -86,7 +86,7 @@ impl Phases {
         self.count += 1;
     }
 
-    /// Its answer has come, by this way, and is at hand `now`.
+    /// Its answer is here `now`, after these stages.
     pub(super) fn answered(&mut self, stages: &Stages, now: Instant) {
         let Stages {
             taken,
@@ -98,7 +98,7 @@ impl Phases {
             return self.until(Phase::Storage, now);
         }
         let Some(taken) = taken else {
-            // Nobody but those who hand on has had it.
+            // The driver has not taken it.
             return self.until(Phase::Queue, now);
         };
         self.until(Phase::Queue, taken);

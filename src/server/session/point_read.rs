@@ -1,5 +1,5 @@
 //! Reads of one key: under the lease, on what this node can prove of its state's age, on a permit
-//! of the driver, or on nobody's word.
+//! of the driver, or serializable.
 //!
 //! The steps and their order are those of [`leased_read`](crate::node::Captured). A batch ends early
 //! if what it found is large; the rest of it starts over.
@@ -50,7 +50,7 @@ impl Read for IndexedRead {
 impl Session {
     /// Answers reads of a closed batch of frames as far as this node may by itself: some of
     /// `reads`, from the front, at least one. Says how many, so that what was found can be written
-    /// before more is looked up.
+    /// before more is read.
     pub(super) fn read_round(
         &mut self,
         frames: &[Frame],
@@ -95,7 +95,7 @@ impl Session {
         done.map(|()| looked_up)
     }
 
-    /// Accounts for the time of a round that is measured: all of it went to the look at the store.
+    /// Accounts for the time of a measured round: all of it went to reading the store.
     #[cold]
     fn note_round(
         &self,
@@ -127,8 +127,8 @@ impl Session {
             });
     }
 
-    /// A lease says nothing about a state that has not been compared with its hash yet, and nobody
-    /// may see that. Linearizable reads wait at the driver, where the state may get verified in time.
+    /// A state that has not been verified yet is not served, lease or not. Linearizable reads wait at
+    /// the driver, where the state may be verified in time.
     fn read_unverified(
         &mut self,
         frames: &[Frame],
@@ -294,7 +294,7 @@ impl Session {
         outcome
     }
 
-    /// What `policy` allows to who is at the other end.
+    /// What `policy` allows the client.
     fn rules_of<'p>(&self, policy: &'p Policy) -> Result<&'p Rules, Error> {
         let identity = self.principal().identity()?;
         policy.rules(&identity)

@@ -23,7 +23,7 @@ use crate::wire::client::ServerFrame;
 use crate::wire::point::Wanted;
 
 impl Session {
-    /// An answer came for a request that was handed on.
+    /// Completes a pending request.
     pub(super) fn complete(&mut self, (frame, delivery, stages): Completion) {
         let Some(mut pending) = self.waiting.remove(&frame) else {
             return;
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// The driver let a read go, and the store has applied what it must see.
+    /// The driver released a read: the store has applied what it must see.
     fn release(
         &mut self,
         mut timing: RequestTiming,
@@ -112,7 +112,7 @@ impl Session {
                     min_revision,
                     timeout,
                 };
-                // It has waited already: it is not turned away half way.
+                // It has waited already, so it is not refused half way.
                 let (class, on) = (Class::KeepAlive, ScanAuthority::Released(permit));
                 return self.run_scan(timing, frame, class, query, left, kind, on);
             }
@@ -123,7 +123,7 @@ impl Session {
             min_revision,
         };
         let before = self.replies.len();
-        // What is read is not written down, and what is denied apart.
+        // A read is recorded only if it is denied, which deny_read does.
         self.notes.remove(&frame);
         let outcome = self.read_released(request, consistency, &range.key, permit);
         let path = permit.map_or(ReadPath::Serializable, |permit| path_of(&permit));
@@ -136,8 +136,8 @@ impl Session {
         self.account(now, &timing, method, outcome, before);
     }
 
-    /// The driver let a question go: the store is read on a thread of its own, because a page, or
-    /// the keys of one lease, may be many.
+    /// The driver released a lease query. The store is read on a thread that may block, because a page,
+    /// or the keys of one lease, may be many.
     pub(super) fn release_leases(
         &mut self,
         timing: RequestTiming,
@@ -155,7 +155,7 @@ impl Session {
             return self.reply(frame, method, Err(not_readable()));
         }
         let bytes = self.shared.limits.requests.reply_bytes_max;
-        // It has waited already: it is not turned away half way.
+        // It has waited already, so it is not refused half way.
         if !self.register(
             timing,
             frame,
@@ -225,7 +225,7 @@ impl Session {
         }
     }
 
-    /// Says that `key` was not read because of who asks, and has it written down.
+    /// Replies that the client may not read `key`, and records that.
     pub(super) fn deny_read(&mut self, request_id: u64, key: &[u8], error: Error) {
         let denied = Err(error);
         if let Some(audit) = &self.shared.accounting.audit {
@@ -235,7 +235,7 @@ impl Session {
         self.reply(request_id, "range", denied);
     }
 
-    /// Says that a reply is longer than a frame may be.
+    /// Replies that the result is longer than a frame may be.
     pub(super) fn refuse_too_long(&mut self, request_id: u64, applied: bool, error: WireError) {
         let outcome = match applied {
             true => Outcome::Applied,

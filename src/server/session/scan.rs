@@ -1,8 +1,8 @@
 //! Reads of many keys, and transactions that only read, which may take long and have to wait for
 //! the disk: on threads of their own, a few at a time, from a snapshot.
 //!
-//! A scan waits for two places: one of its connection, which it keeps until the client has been
-//! sent what it found, so that nobody can pile up results by not reading them; and one of the node
+//! A scan waits for two permits: one of its connection, which it keeps until the client has been
+//! sent the result, so that results that are not read cannot pile up; and one of the node
 //! while it runs. Only then, with no more waiting ahead, it takes the steps of a
 //! [leased read](crate::node::Captured), and scans the snapshot that may be answered from.
 
@@ -38,7 +38,7 @@ pub(super) enum Query {
     /// the same word as any other read.
     Txn(Arc<TxnRequest>),
     /// A snapshot of everything, or a chunk of one. What is new about a snapshot is when it is taken;
-    /// its chunks are as old as it is, whoever leads meanwhile.
+    /// its chunks are as old as it is, whichever node leads meanwhile.
     Snapshot(SnapshotCall),
     /// What there is to know of users and roles, or a token.
     Auth(Arc<AuthRequest>),
@@ -95,7 +95,6 @@ impl Query {
 /// A read of many keys, or of the past.
 pub(super) struct Scan {
     pub(super) shared: Arc<Sessions>,
-    /// Who asks.
     pub(super) principal: Arc<Principal>,
     /// Where its answer goes, and to which request.
     pub(super) outbox: Arc<Outbox>,
@@ -108,12 +107,12 @@ pub(super) struct Scan {
     pub(super) on: ScanAuthority,
 }
 
-/// On whose word.
+/// What a scan may be answered on.
 pub(super) enum ScanAuthority {
     /// What this node can say itself when the scan runs; if that does not do, the call goes to the
     /// driver.
     Own(Call),
-    /// The driver let it go: on its permit, or because the store has reached its revision.
+    /// The driver released it: on its permit, or because the store has reached its revision.
     Released(Option<ReadPermit>),
 }
 
@@ -143,7 +142,7 @@ impl Scan {
             });
             let result = match scanned {
                 Ok(Ok(ScanOutcome::Forward(call))) => {
-                    // It comes back with a permit, and waits for a place anew.
+                    // It comes back with a permit, and waits for its turn again.
                     drop(place);
                     return shared.mailbox.send(Mail::Request {
                         call,
@@ -288,7 +287,7 @@ impl Scan {
     }
 }
 
-/// Of a refused password: whether it was not looked at.
+/// Whether a refused password was not checked.
 fn is_rate_limited(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::SlowDown { .. })
 }

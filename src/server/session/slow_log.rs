@@ -1,8 +1,8 @@
-//! Requests that took too long, for the log, and which of all requests are traced.
+//! The log of slow requests.
 //!
-//! Each is worth a line that says what its time went to, and never of which key or value it was. A
-//! disk that has become slow makes every request slow: so a few have lines, and the next line after
-//! that says how many had none. All of them are counted.
+//! A line says where the time of a request went, and never names a key or a value. A disk that has
+//! become slow makes every request slow, so the number of lines is limited, and the next line counts
+//! those left out. The metrics count all slow requests.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use super::phases::Phases;
 const LINES_MAX: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What counts as slow, and which lines were written lately.
+/// The threshold, and the lines of the last period.
 #[derive(Debug)]
 pub(crate) struct SlowLog {
-    /// `None`: nothing does.
+    /// `None`: no request is slow.
     from: Option<Duration>,
     pace: Mutex<Pace>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Outcome {
     path: Option<ReadPath>,
 }
 
-/// What else a line tells of a request.
+/// What a line contains beside the times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     pub(super) method: &'static str,
@@ -51,7 +51,7 @@ pub(super) struct Summary {
     pub(super) request_bytes: usize,
     /// As it went there.
     pub(super) reply_bytes: usize,
-    /// How many others were looked up with it, where reads are taken together.
+    /// Other reads of the same batch.
     pub(super) beside: usize,
 }
 
@@ -131,7 +131,7 @@ impl Summary {
 }
 
 impl SlowLog {
-    /// Tells of requests that took `from` or longer.
+    /// Logs requests that took `from` or longer.
     pub(crate) fn new(from: Option<Duration>) -> Self {
         Self {
             from,

@@ -9,8 +9,8 @@ use crate::time::Instant;
 /// How long a measured size is good enough.
 const SIZE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// How much state lies on disk. To find out takes the storage engine a walk over all its tables, so
-/// it is asked now and then, not by everyone who wants to know.
+/// The size of the state on disk. The storage engine has to walk over all its tables to measure it, so
+/// a measured size is kept for a while.
 #[derive(Debug, Default)]
 pub(crate) struct StorageSize {
     bytes: AtomicU64,
@@ -23,7 +23,7 @@ impl StorageSize {
         let measured = self.measured.load(Ordering::Relaxed);
         let age = Duration::from_nanos(now.boot.saturating_sub(measured));
         if measured == 0 || age >= SIZE_LIFETIME {
-            // Of several who find it old, one measures.
+            // Of several callers that find it old, one measures.
             let mine = self.measured.compare_exchange(
                 measured,
                 now.boot,

@@ -1,4 +1,4 @@
-//! One stream of a client: what arrives is taken in, what was answered is sent.
+//! The task of one stream: it reads requests in batches, dispatches them, and writes the replies.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -19,8 +19,8 @@ use crate::wire::{Frame, WireError};
 
 /// Requests in one batch: so long may those behind wait for a lookup that has to ask the disk.
 pub(super) const BATCH_MAX: usize = 128;
-/// How long a client may take to make room for so many bytes of replies. Nobody has to be fast, but who
-/// reads nothing makes the node hold what it has done for him, and has his stream ended.
+/// How long a client may take to read so many bytes of replies. A slow client is fine; the stream of a
+/// client that reads nothing is reset, because the node has to hold its replies.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 const WRITE_BYTES: usize = 32 << 10;
 
@@ -95,8 +95,8 @@ impl Session {
         }
     }
 
-    /// Takes the answers that have come, and says whether there were any; if not, the task is woken
-    /// when there are. What was done for a request need not be held for it any more.
+    /// Takes the answers that have arrived. Whether there were any; if not, the task is woken when there
+    /// are. What was done for a request need not be held for it any more.
     fn collect_answers(&mut self, cx: &Context<'_>) -> bool {
         let known = self.answers.len();
         if !self.outbox.poll_take(cx, &mut self.answers) {
@@ -131,7 +131,7 @@ impl Session {
     /// is done holds up no others, whether it is read or not.
     ///
     /// # Errors
-    /// [`StreamError::TooSlow`]: his patience is over; otherwise, that of `writing`.
+    /// [`StreamError::TooSlow`]: `patience` is over; otherwise, that of `writing`.
     pub(super) async fn write(
         &mut self,
         patience: Duration,
@@ -153,8 +153,8 @@ impl Session {
         self.scan_permits.clear();
     }
 
-    /// Takes in one closed batch of requests: leaves those of one key in `reads`, and has dealt with
-    /// the others.
+    /// Dispatches one closed batch of requests: leaves reads of one key in `reads`, and handles the
+    /// others.
     pub(super) fn dispatch_batch(
         &mut self,
         frames: &[Frame],
@@ -175,8 +175,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a read of one key may be tried here. What is wrong with others is said where all
-    /// requests are judged.
+    /// Whether a read of one key may be tried here. Invalid ones are refused where all requests are
+    /// validated.
     fn takes(&self, read: &PointRead, frame: &Frame) -> bool {
         let key_bytes = read.key(frame).len();
         read.consistency != Consistency::LinearizableQuorum

@@ -1,5 +1,4 @@
-//! Who is where: the members' names and addresses, as the configuration has them and as learned from
-//! the members themselves.
+//! The names and addresses of members, from the configuration and from the members themselves.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ pub(crate) struct Directory {
 #[derive(Debug, Default)]
 struct Addresses {
     members: BTreeMap<NodeId, MemberInfo>,
-    /// What members said of themselves: newer than what was noted down of them.
+    /// What members reported themselves: newer than the configuration.
     reported: BTreeMap<NodeId, ReportedAddresses>,
 }
 
@@ -36,8 +35,8 @@ impl Directory {
             .collect();
     }
 
-    /// A member said where it is reached. Of a stranger nothing is shown, but it may be a member soon:
-    /// who speaks here has the certificate of a node.
+    /// A node reported its addresses. They are kept even if it is no member, since it may become one;
+    /// its certificate is that of a node.
     pub(crate) fn learn(&self, id: NodeId, peer_address: &str, client_address: &str) {
         let mut known = self.known.write();
         let reported = known.reported.entry(id).or_default();
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(first.client_address, "127.0.0.1:7400");
         assert_eq!(first.peer_address, "p1:1");
         assert_eq!(directory.member(NodeId(2)), None);
-        // What it says itself is newer than what was noted down.
+        // Its own report is newer than the configuration.
         directory.set_members(&[member(1, "old:1"), member(2, "")]);
         let clients = directory.members().into_iter();
         let clients: Vec<String> = clients.map(|member| member.client_address).collect();

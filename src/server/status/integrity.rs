@@ -1,6 +1,6 @@
-//! Whether this node's state may be served: what the comparison with the other nodes has shown.
+//! Whether this node's state may be served: the result of comparing it with that of the other nodes.
 //!
-//! The driver writes it, and whoever is about to show something of the state reads it.
+//! The driver writes it; every reader of the state checks it first.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -48,7 +48,7 @@ impl Integrity {
         (agreed, self.differed.load(Ordering::Relaxed))
     }
 
-    /// What an operator must know, if anything.
+    /// The alarm, if there is one.
     pub(crate) fn warning(&self) -> Option<String> {
         let index = self.index.load(Ordering::Relaxed);
         match self.state.load(Ordering::Acquire) {
@@ -67,7 +67,7 @@ impl Integrity {
         }
     }
 
-    /// What whoever asks for something is told.
+    /// The refusal of every request while the state may not be served.
     pub(crate) fn refusal(&self) -> Error {
         Error::not_applied(ErrorKind::Corrupt, STATE_DIFFERS)
     }

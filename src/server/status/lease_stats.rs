@@ -1,8 +1,8 @@
-//! How well this node can keep a leader lease alive, measured where it happens: by the driver.
+//! How well this node can keep a leader lease alive, as the driver measures it.
 //!
-//! The driver writes; whoever is asked for a report reads, and may begin it anew. Beside the histograms for
-//! Prometheus, whose buckets are few and whose life begins with the process, these have fine ones
-//! and are shipped as they are, so that two reports tell exactly what happened between them.
+//! The driver writes; reports read, and may reset the counts. The histograms for Prometheus have few
+//! buckets and begin with the process; these have fine buckets and are sent whole, so that the difference
+//! of two reports is exactly what happened between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct LeaseStats {
 }
 
 impl LeaseStats {
-    /// Begins anew.
+    /// Resets all counts.
     pub(crate) fn reset(&self) {
         for recorder in [&self.renew_interval, &self.round_trip, &self.timer_delay] {
             recorder.reset();
@@ -45,13 +45,13 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Takes one down.
+    /// Counts a duration.
     pub(crate) fn record(&self, taken: Duration) {
         let bucket = usize::from(Distribution::bucket(taken));
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets all so far. What is taken down meanwhile may be forgotten as well.
+    /// Resets the counts. A duration that is recorded meanwhile may be lost.
     pub(crate) fn reset(&self) {
         for count in &self.buckets {
             count.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What a node knows of itself, for every part of it to read at any time: sessions, probes, the admin
 //! port and the drain.
 //!
-//! The driver publishes most of it. What is here changes by itself; nobody has to be asked for it.
+//! The driver publishes most of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};

@@ -16,7 +16,7 @@ pub enum Startup {
     Verifying,
     /// There is no state: it comes from a peer.
     Receiving,
-    /// The log was damaged, or is a new one beside an older cluster: it is taken anew from the peers.
+    /// The log was damaged, or is new while the cluster is older: it is copied from the peers.
     Rebuilding,
     /// No leader has been heard of.
     Joining,

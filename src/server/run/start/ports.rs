@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::recovery::store_options;
 use crate::node::Reader;
 use crate::node::recovery::bootstraps_alone;
-use crate::server::admin::service::Advertised;
+use crate::server::admin::service::AdvertisedAddresses;
 use crate::server::config::Config;
 use crate::server::disk::quota::Room;
 use crate::server::disk::state_dirs::StateDirs;
@@ -24,7 +24,7 @@ use crate::server::session::auth::{Access, Audit};
 use crate::server::session::budget::ByteBudget;
 use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
-use crate::server::session::traces::Exporting;
+use crate::server::session::traces::ExporterTask;
 use crate::server::session::{
     Accounting, Serving, SessionLimits, Sessions, SlowLog, StorageSize, traces,
 };
@@ -39,7 +39,7 @@ pub(super) struct Ports {
     pub(super) peers: Arc<Peers>,
     pub(super) peer_address: SocketAddr,
     /// The address at which others reach this node.
-    pub(super) advertised: Advertised,
+    pub(super) advertised: AdvertisedAddresses,
     /// States on their way here, and from here.
     pub(super) incoming: Arc<Incoming>,
     pub(super) outgoing: Arc<Outgoing>,
@@ -71,7 +71,7 @@ impl Ports {
             .local_address()
             .map_err(io_error("reading the client port"))?;
         let advertised = config.advertise.client.clone();
-        let advertised = Advertised {
+        let advertised = AdvertisedAddresses {
             client: advertised.unwrap_or_else(|| client_address.to_string()),
             peer: config.advertise.peer.clone().unwrap_or_default(),
         };
@@ -119,7 +119,7 @@ async fn start_peers(
     config: &Config,
     identity: &Identity,
     shared: &Shared,
-    advertised: &Advertised,
+    advertised: &AdvertisedAddresses,
     roster: Roster,
     incoming: &Arc<Incoming>,
 ) -> Result<Arc<Peers>, StartError> {
@@ -163,7 +163,7 @@ pub(super) fn sessions(
     identity: &Identity,
     shared: &Shared,
     audit: Option<Audit>,
-) -> (Arc<Sessions>, Option<Exporting>) {
+) -> (Arc<Sessions>, Option<ExporterTask>) {
     let (traces, exporting) = traces::start(
         &config.tracing,
         &config.node.name,

@@ -21,7 +21,7 @@ use crate::server::admin::log_control::LogControl;
 use crate::server::config::Config;
 use crate::server::peers::Peers;
 use crate::server::session::Sessions;
-use crate::server::session::traces::Exporting;
+use crate::server::session::traces::ExporterTask;
 use crate::server::threads::fatal::Exit;
 use crate::time::Clock;
 use crate::types::{ClusterId, NodeId};
@@ -67,7 +67,7 @@ pub struct Server {
     pub(super) exit: Exit,
     pub(super) admin: Vec<AdminServer>,
     pub(super) sessions: Arc<Sessions>,
-    pub(super) exporting: Option<Exporting>,
+    pub(super) exporting: Option<ExporterTask>,
     pub(super) peers: Arc<Peers>,
     pub(super) tasks: Tasks,
     pub(super) threads: Threads,

@@ -1,12 +1,12 @@
-//! Who did what: a file that is only ever appended to, a line of JSON for each request that changes
-//! something, that takes the role root, or that was refused for who asked.
+//! The audit log: an append-only file with a line of JSON for each request that changes something, that
+//! needs the role root, or that was refused for lack of permission.
 //!
-//! A line holds no value and no key. Of the key it has the hash of a prefix, up to the last slash, so
-//! that lines about one part of the keys can be put together by who knows that part. How many lines
-//! there are is bounded, apart for writes of keys and for the rest, so that nobody can hide what he
-//! does behind many writes, nor fill the disk; what is left out is counted in the next line.
+//! A line holds no key and no value. It holds the hash of the key's prefix, up to the last slash, so that
+//! an auditor who knows the prefix can find the lines about it. The number of lines is bounded, for
+//! writes of keys apart from all others, so that many writes can neither hide another operation nor fill
+//! the disk; the next line counts those left out.
 //!
-//! A thread of its own writes; nobody waits for it.
+//! A thread of its own writes the file, and no request waits for it.
 
 use std::fs::File;
 use std::io;
@@ -32,13 +32,13 @@ const LINES_MAX: u32 = 1_000;
 /// Lines that wait for the disk.
 const WAITING_MAX: usize = 4_096;
 
-/// The file, and how much of it there may be.
+/// The audit file, and its limit of lines.
 pub(crate) struct Audit {
     lines: SyncSender<Vec<u8>>,
     pace: Mutex<Pace>,
 }
 
-/// What is to be remembered of a request until it is answered.
+/// The part of a request that its line will need, kept until the request is answered.
 #[derive(Debug)]
 pub(crate) struct Note {
     kind: Kind,
@@ -47,11 +47,11 @@ pub(crate) struct Note {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Only told of if it is refused.
+    /// Recorded only if it is refused.
     Read,
     /// A write of keys or leases.
     Write,
-    /// What takes the role root, and who logs in.
+    /// An operation that needs the role root, or a login.
     Guarded,
 }
 
@@ -143,10 +143,10 @@ impl Audit {
             Ok(response) => ("OK", Some(response.header.revision)),
             Err(error) => (error.code(), None),
         };
-        if note.kind == Kind::Read && !is_about_who(result) {
+        if note.kind == Kind::Read && !is_access_refusal(result) {
             return;
         }
-        let is_write = note.kind == Kind::Write && !is_about_who(result);
+        let is_write = note.kind == Kind::Write && !is_access_refusal(result);
         let left_out = {
             let mut pace = self.pace.lock();
             match pace.take(stopwatch(), is_write) {
@@ -175,8 +175,8 @@ impl Audit {
     }
 }
 
-/// Whether it was refused for who asked.
-fn is_about_who(result: &Result<Response, Error>) -> bool {
+/// Whether the request was refused because of the client that made it.
+fn is_access_refusal(result: &Result<Response, Error>) -> bool {
     result.as_ref().is_err_and(|error| {
         matches!(
             error.kind,

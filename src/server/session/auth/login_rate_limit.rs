@@ -1,22 +1,21 @@
-//! Whoever gives wrong passwords has to wait before the next try is looked at, longer each time.
+//! Delays attempts to log in after wrong passwords, longer after each.
 //!
-//! Two things are held against somebody: that a *user's* password was given wrongly, from wherever,
-//! and that a *source* gave wrong ones, for whomever. Both waits double from one failure to the next.
-//! A source is a certificate at an address: nobody comes here without a certificate, and with one he
-//! cannot have another pay for him.
+//! Failures are counted for the *user* whose password was wrong, wherever the attempt came from, and for
+//! the *source* of the attempt, whatever the user. Both delays double with each failure. A source is a
+//! client certificate at a network address: every client has a certificate, and cannot use that of
+//! another one.
 //!
-//! What an attacker must not get out of this is that others are locked out:
+//! An attacker must not be able to lock users out:
 //!
-//! - who is known by a certificate alone gives no password and never comes here;
-//! - a source from which a user has logged in keeps its way in, whatever others do to that user's
-//!   name; a few wrong passwords from there, and it is a source like any other;
-//! - a try that has to wait is not looked at and makes the wait no longer, and the wait for a user is
-//!   bounded by seconds.
+//! - a client that is known by its certificate alone gives no password and is never delayed;
+//! - a source from which a user has logged in is not delayed, whatever others do to that user's name,
+//!   until a few wrong passwords in a row come from it;
+//! - an attempt that comes too early is refused without checking its password and does not lengthen the
+//!   delay, and the delay of a user is at most some seconds.
 //!
-//! Everything is bounded: so many users, sources and known pairs are remembered, by a hash, and of
-//! those that are too many the one is forgotten that matters least. It is all of one node and in its
-//! memory: who turns to another node begins anew there, which makes an attacker as many times faster
-//! as there are nodes.
+//! The memory is bounded: a fixed number of users, sources and known pairs are remembered by a hash, and
+//! beyond it the least important is forgotten. The counts are local to a node and not stored, so an
+//! attacker who uses every node is faster by the number of nodes.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -29,9 +28,9 @@ use crate::sync::{Mutex, MutexGuard};
 const FREE: u32 = 5;
 /// The first wait, which doubles from there.
 const WAIT_MIN: Duration = Duration::from_millis(200);
-/// The longest wait for a user whom others may have got into it.
+/// The longest wait for a user: others may have caused it.
 const USER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// The longest wait for a source, which got itself into it.
+/// The longest wait for a source: it caused it itself.
 const SOURCE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Without a failure for so long, what was before is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(900);
@@ -40,45 +39,45 @@ const REMEMBERED_MAX: usize = 4_096;
 /// After so many wrong passwords in a row a known source is like any other.
 const KNOWN_FAILURES_MAX: u32 = 3;
 
-/// Where somebody comes from: a hash of certificate and network.
+/// The source of an attempt: a hash of certificate and network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source(u64);
 
-/// What is held against whom.
+/// The failed attempts that this node remembers.
 #[derive(Debug, Default)]
 pub(super) struct LoginRateLimit {
-    /// Drawn anew by each process: nobody can choose names that meet.
+    /// Seeded at random for each process, so that colliding names cannot be chosen.
     hasher: RandomState,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    users: BTreeMap<u64, Strikes>,
-    sources: BTreeMap<Source, Strikes>,
-    known: BTreeMap<(u64, Source), Known>,
+    users: BTreeMap<u64, Failures>,
+    sources: BTreeMap<Source, Failures>,
+    known: BTreeMap<(u64, Source), KnownSource>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Strikes {
+struct Failures {
     count: u32,
     last: Instant,
 }
 
 /// A source from which a user has logged in.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownSource {
     failures: u32,
     last: Instant,
 }
 
 impl LoginRateLimit {
-    /// That of whoever shows this certificate from there.
+    /// The source of a client with this certificate at this address.
     pub(super) fn source(&self, certificate: &str, address: IpAddr) -> Source {
         Source(self.hasher.hash_one((certificate, network(address))))
     }
 
-    /// Whether a password of `user` from `source` is looked at `now`.
+    /// Whether a password of `user` from `source` is checked `now`.
     ///
     /// # Errors
     /// How long to wait first.
@@ -113,8 +112,8 @@ impl LoginRateLimit {
         strike(&mut table.sources, source, now);
     }
 
-    /// The password was right. What is held against user and source stays: else an attacker with a
-    /// password of his own could wipe his slate with it.
+    /// The password was right. The failures of user and source stay: otherwise an attacker could clear
+    /// them by logging in with a password of their own.
     pub(super) fn succeeded(&self, now: Instant, user: &str, source: Source) {
         let pair = (self.hasher.hash_one(user), source);
         let mut table = self.lock();
@@ -125,7 +124,7 @@ impl LoginRateLimit {
                 table.known.remove(&oldest);
             }
         }
-        let known = Known {
+        let known = KnownSource {
             failures: 0,
             last: now,
         };
@@ -137,7 +136,7 @@ impl LoginRateLimit {
     }
 }
 
-impl Strikes {
+impl Failures {
     /// How much is left of the wait after the last failure.
     fn left(&self, now: Instant, most: Duration) -> Duration {
         let wait = wait_after(self.count).min(most);
@@ -158,13 +157,13 @@ fn wait_after(failures: u32) -> Duration {
     WAIT_MIN * 2_u32.pow(doublings.min(20))
 }
 
-fn strike<K: Copy + Ord>(table: &mut BTreeMap<K, Strikes>, key: K, now: Instant) {
+fn strike<K: Copy + Ord>(table: &mut BTreeMap<K, Failures>, key: K, now: Instant) {
     if let Some(strikes) = table.get_mut(&key) {
         let count = match strikes.is_forgotten(now) {
             true => 0,
             false => strikes.count,
         };
-        *strikes = Strikes {
+        *strikes = Failures {
             count: count.saturating_add(1),
             last: now,
         };
@@ -184,14 +183,14 @@ fn strike<K: Copy + Ord>(table: &mut BTreeMap<K, Strikes>, key: K, now: Instant)
     }
     table.insert(
         key,
-        Strikes {
+        Failures {
             count: 1,
             last: now,
         },
     );
 }
 
-/// Who has one address of an IPv6 network has all of it.
+/// The network of an address: a host with one address of an IPv6 /64 can use all of it.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -1,14 +1,13 @@
-//! Who a client is, and what is done about it outside of the state machine.
+//! Authentication of clients, and the part of authorization that is outside the state machine.
 //!
-//! A client is whom its certificate names, or whom a token names that it has shown on its connection
-//! ([`Principal`]). Rules come from the state ([`Gate`]); what they say about a request is said by
-//! [`kv::access`](crate::kv::access) alone. Here is what needs randomness, clocks and time to
-//! compute: passwords ([`password`]), for which whoever gives wrong ones has to wait ([`login_rate_limit`]), and
-//! tokens ([`token`]).
+//! A client is identified by its certificate, or by a token that it has shown on its connection
+//! ([`Principal`]). The rules come from the state ([`Gate`]), and [`kv::access`](crate::kv::access) alone
+//! judges requests by them. This module does what needs randomness, clocks or time to compute: passwords
+//! ([`password`]), the delay after wrong ones ([`login_rate_limit`]), and tokens ([`token`]).
 //!
-//! Where a request is judged follows from what it is ([`AuthorizationPoint::of`]): a write when it is applied, a
-//! read by the rules of the state that it has looked at, the rest before anything is done. A write with
-//! a password that has to be hashed is judged before that, too.
+//! The kind of a request decides when it is judged ([`AuthorizationPoint::of`]): a write when it is
+//! applied, a read by the rules of the state that it has read, every other request before anything is
+//! done. A write with a password that has to be hashed is judged before the hashing, too.
 
 mod audit;
 mod login_rate_limit;
@@ -35,7 +34,7 @@ pub(crate) use audit::{Audit, Note};
 use login_rate_limit::LoginRateLimit;
 use token::{Signer, token_expired};
 
-/// Passwords that are hashed at the same time: it is meant to be work, and others have work, too.
+/// Passwords that are hashed at the same time: hashing is slow on purpose and must not take all CPUs.
 const HASHING_MAX: usize = 1;
 
 /// Access control of a node.
@@ -47,7 +46,7 @@ pub(crate) struct Access {
     rate_limit: LoginRateLimit,
 }
 
-/// Who is at the other end of a connection.
+/// The identity of the client of a connection.
 #[derive(Debug)]
 pub(crate) struct Principal {
     certificate: Arc<Identity>,
@@ -55,7 +54,7 @@ pub(crate) struct Principal {
     token: ArcSwapOption<TokenIdentity>,
 }
 
-/// Whom a token names, and for how long.
+/// The identity that a token names, and its expiry.
 #[derive(Debug)]
 struct TokenIdentity {
     identity: Arc<Identity>,
@@ -63,7 +62,7 @@ struct TokenIdentity {
 }
 
 impl Principal {
-    /// Whoever has the certificate of this name, and comes from there.
+    /// A client with the certificate of this name, at this address.
     pub(crate) fn new(name: &str, address: IpAddr) -> Arc<Self> {
         Arc::new(Self {
             certificate: Arc::new(Identity {
@@ -75,11 +74,11 @@ impl Principal {
         })
     }
 
-    /// Who it is now.
+    /// The identity in force now.
     ///
     /// # Errors
-    /// [`ErrorKind::TokenExpired`]: the token has had its time. The name in the certificate does not
-    /// come back for that: whoever logs in means it.
+    /// [`ErrorKind::TokenExpired`]: the token has expired. The name in the certificate does not take
+    /// its place: a client that logged in wants to act as that user.
     pub(crate) fn identity(&self) -> Result<Arc<Identity>, Error> {
         match &*self.token.load() {
             None => Ok(Arc::clone(&self.certificate)),
@@ -88,7 +87,7 @@ impl Principal {
         }
     }
 
-    /// Its name, for records of what was done; whether it may still act does not matter there.
+    /// The name for the audit log, even if the token has expired.
     pub(crate) fn name(&self) -> String {
         match &*self.token.load() {
             None => self.certificate.name.clone(),
@@ -102,11 +101,11 @@ impl Principal {
 pub(crate) enum AuthorizationPoint {
     /// By the state machine, when it is applied.
     AtApply,
-    /// By the rules of the state that it has looked at.
+    /// By the rules of the state that was read.
     AtLook,
-    /// Before it goes anywhere, by what is known at once.
+    /// Before anything is done, by the rules alone.
     AtOnce,
-    /// Before it goes anywhere, by a look at the store.
+    /// Before anything is done, by the rules and the store.
     AfterLook,
 }
 
@@ -117,7 +116,7 @@ impl AuthorizationPoint {
             RequestKind::Write => Self::AtApply,
             RequestKind::Read | RequestKind::LeaseRead => Self::AtLook,
             RequestKind::KeepAlive => Self::AfterLook,
-            // Who the members are is in no state that could be looked at.
+            // The members are not part of the state.
             RequestKind::MemberList
             | RequestKind::MemberChange
             | RequestKind::Transfer
@@ -139,20 +138,20 @@ impl Access {
         }
     }
 
-    /// The rules, if access is controlled. To be asked after the look at the state.
+    /// The rules, if access is controlled. Load them after reading the state.
     pub(crate) fn rules(&self) -> Option<Arc<Policy>> {
         self.gate.rules()
     }
 
-    /// Where whoever hashes a password waits for his turn.
+    /// The permits for hashing a password.
     pub(crate) fn hashing(&self) -> Arc<Semaphore> {
         Arc::clone(&self.hashing)
     }
 
-    /// Whether `who` may make a request that is judged at once.
+    /// Whether `principal` may make a request that is judged at once.
     ///
     /// # Errors
-    /// He may not.
+    /// Permission is denied.
     pub(crate) fn admit_at_once(
         &self,
         principal: &Principal,
@@ -162,7 +161,7 @@ impl Access {
             None => Ok(()),
             Some(policy) => {
                 let needs = access::needs(request);
-                // Who shows a token anew has an old one.
+                // A client that renews its token has an expired one.
                 if needs == [access::Need::Nothing] {
                     return Ok(());
                 }
@@ -172,10 +171,10 @@ impl Access {
         }
     }
 
-    /// Whether `who` may be told what `view` says about `request`. To be asked after the look.
+    /// Whether `principal` may see what `view` holds for `request`. Called after the view was opened.
     ///
     /// # Errors
-    /// Outside, the store's own. Inside, he may not.
+    /// Outside, the store's own. Inside, permission is denied.
     pub(crate) fn admit<V: View>(
         &self,
         principal: &Principal,
@@ -200,10 +199,10 @@ impl Access {
         }
     }
 
-    /// In whose name the state machine is to judge `request`, if it has to.
+    /// The author by whose rules the state machine judges `request`, if it does.
     ///
     /// # Errors
-    /// It is not known any more who asks.
+    /// The token has expired.
     pub(crate) fn author(
         &self,
         principal: &Principal,
@@ -217,10 +216,10 @@ impl Access {
         Ok(Some(Author::Client(Identity::clone(&identity))))
     }
 
-    /// From here on `who` is whom `token` names.
+    /// From now on `principal` is the user that `token` names.
     ///
     /// # Errors
-    /// The token is not one of this cluster, void, or has had its time.
+    /// The token is not one of this cluster, is void, or has expired.
     pub(crate) fn use_token(
         &self,
         principal: &Principal,
@@ -239,11 +238,10 @@ impl Access {
         Ok(AuthResponse::Done)
     }
 
-    /// Whether a password that `who` gives for the user `name` would be looked at now. Who is known by
-    /// a certificate gives none.
+    /// Whether a password that `principal` gives for the user `name` would be checked now.
     ///
     /// # Errors
-    /// [`ErrorKind::SlowDown`]: there were wrong ones; it says how long to wait.
+    /// [`ErrorKind::SlowDown`]: there were wrong passwords; it contains the delay.
     pub(crate) fn may_try(&self, principal: &Principal, name: &str) -> Result<(), Error> {
         if self.gate.rules().is_none() {
             return Ok(());
@@ -252,7 +250,7 @@ impl Access {
             .rate_limit
             .admit(stopwatch(), name, self.source(principal));
         admitted.map_err(|wait| {
-            // Rounded up: who comes back in time finds the door open.
+            // Rounded up, so that an attempt after that time is not too early.
             let wait_ms = wait.as_micros().div_ceil(1_000);
             let retry_after_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
             Error::not_applied(
@@ -268,7 +266,7 @@ impl Access {
             .source(&principal.certificate.name, principal.address)
     }
 
-    /// Gives a token for a password. Takes a while, on purpose: to be called where that is no harm.
+    /// Exchanges a password for a token. Slow on purpose: call it on a thread that may block.
     ///
     /// # Errors
     /// Outside, the store's own. Inside, name and password are not those of a user, or as
@@ -284,7 +282,7 @@ impl Access {
         let Some(policy) = self.gate.rules() else {
             return Ok(Ok(AuthResponse::NotEnabled));
         };
-        // Others of the same may have been wrong since it was let in.
+        // Other attempts may have failed since this one was admitted.
         if let Err(refusal) = self.may_try(principal, name) {
             return Ok(Err(refusal));
         }

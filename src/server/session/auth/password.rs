@@ -1,7 +1,7 @@
 //! Passwords, hashed: PBKDF2 with HMAC-SHA-256, as many rounds as OWASP asks for, from the crate that
 //! does TLS here anyway.
 //!
-//! A hash says how it was made, so that the rounds can be raised later and old ones still be
+//! A hash contains its parameters, so that the rounds can be raised later and old hashes still be
 //! checked: a byte of format, the rounds, the salt, the hash.
 
 use std::num::NonZeroU32;
@@ -74,7 +74,7 @@ fn parts(all: &[u8]) -> Option<(NonZeroU32, &[u8], &[u8])> {
     (rounds.get() <= ROUNDS_MAX).then_some((rounds, salt, hash))
 }
 
-/// Fills `bytes` with what nobody can guess.
+/// Fills `bytes` with secure random numbers.
 pub(super) fn fill(bytes: &mut [u8]) {
     SystemRandom::new()
         .fill(bytes)

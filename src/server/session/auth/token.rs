@@ -1,12 +1,11 @@
-//! Tokens: who somebody is, until when, and a signature that every node can check.
+//! Tokens: an identity, its expiry, and a signature that every node can check.
 //!
-//! A token is not stored. It is signed with a key that is part of the state, so that each node knows
-//! the tokens of all others without being told, and none costs an entry of the log. It names the
-//! password that it was given for by its generation: when that changes, or the user goes, the token
-//! is void. So are all of them when access control is turned off.
+//! A token is not stored. It is signed with a key that is part of the state, so each node can check the
+//! tokens of all others, and a token needs no entry of the log. It names the generation of the password
+//! that it was given for: when the password changes or the user is deleted, the token is void. All tokens
+//! are void when access control is turned off.
 //!
-//! When a token has had its time is decided by the wall clock of the node that it is shown to, as it
-//! is of certificates.
+//! Each node decides by its own wall clock whether a token has expired, as it does for certificates.
 
 use std::time::Duration;
 
@@ -75,7 +74,8 @@ impl Signer {
         Secret::new(token)
     }
 
-    /// Whom `token` names, and how long it is good for. `revision` is that of the rules here.
+    /// The identity that `token` names, and how long it is still valid. `revision` is that of this
+    /// node's rules.
     pub(super) fn check(
         &self,
         token: &Secret,

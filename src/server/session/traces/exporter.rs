@@ -44,9 +44,9 @@ pub(super) struct Exporter {
     arrives: Option<bool>,
 }
 
-/// The exporter at work, for whoever is to end it.
+/// A running exporter, to be finished when the node stops.
 #[derive(Debug)]
-pub(crate) struct Exporting {
+pub(crate) struct ExporterTask {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -88,10 +88,10 @@ impl Exporter {
     }
 
     /// Begins to work. Needs a tokio runtime.
-    pub(super) fn spawn(self) -> Exporting {
+    pub(super) fn spawn(self) -> ExporterTask {
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(self.run(stopped));
-        Exporting { stop, task }
+        ExporterTask { stop, task }
     }
 
     /// Sends batches until it is stopped, then what is left.
@@ -215,7 +215,7 @@ fn parse_status(line: &[u8]) -> Option<u16> {
     status.parse().ok()
 }
 
-impl Exporting {
+impl ExporterTask {
     /// Has what is left sent, as far as a moment is enough for it.
     pub(crate) async fn finish(mut self) {
         let _ = self.stop.send(true);
@@ -224,7 +224,7 @@ impl Exporting {
 }
 
 /// A node that is dropped waits for nothing.
-impl Drop for Exporting {
+impl Drop for ExporterTask {
     fn drop(&mut self) {
         self.task.abort();
     }

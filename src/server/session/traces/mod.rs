@@ -1,16 +1,15 @@
-//! Traces: what single requests did with their time, for a collector that speaks OTLP.
+//! Traces of single requests, for a collector that speaks OTLP.
 //!
-//! A trace is made after the fact, of what is measured anyway: one span for the request, and below it
-//! one for each stretch of its way ([`Stretch`]). So whoever is not traced pays for a comparison, and
-//! nothing is carried along with a request. It begins where the request reaches this node: the frames
-//! of clients name no trace that it could be a part of.
+//! A trace is made when its request is finished, from what is measured anyway: one span for the request,
+//! and below it one for each [`Stretch`] of time. So a request that is not traced costs a comparison, and
+//! carries nothing along. A trace begins where the request reaches this node: the frames of clients name
+//! no trace that it could be a part of.
 //!
-//! Which requests have one is drawn ([`Traces::draws`]) for a share of them; those that were told of
-//! in the log because they were slow have one in any case. What is said of a request is what its log
-//! line says: never a key, a value, a lease, a user or an address.
+//! A share of requests is traced at random ([`Traces::draws`]), and each request that has a line in the
+//! slow log. A trace contains what the line contains: never a key, a value, a lease, a user or an address.
 //!
-//! Traces wait in a bounded queue, which [`exporter`] empties; where it is full they are dropped and
-//! counted. No request ever waits for one.
+//! Traces wait in a bounded queue, which [`exporter`] empties; when it is full they are dropped and
+//! counted. No request waits for a trace.
 
 mod exporter;
 mod otlp;
@@ -28,14 +27,14 @@ use crate::server::metrics::{Metrics, TraceResult, stopwatch};
 use crate::types::ClusterId;
 
 use exporter::Exporter;
-pub(crate) use exporter::Exporting;
+pub(crate) use exporter::ExporterTask;
 pub(crate) use trace::{Account, Stretch, TraceId};
 use trace::{Queue, Trace};
 
 /// So many traces may wait for the exporter: what a second of sampling may bring.
 const QUEUE_MAX: usize = 2_048;
 
-/// Draws which requests are traced, and takes in their traces.
+/// Samples requests, and queues their traces.
 pub(crate) struct Traces {
     /// The share of requests that are traced.
     ratio: f64,
@@ -45,15 +44,15 @@ pub(crate) struct Traces {
     metrics: Arc<Metrics>,
 }
 
-/// What a node needs to be traced, if somebody is to be told. Needs a tokio runtime then. `seed` must
-/// differ from node to node and from start to start, for the ids of traces follow from it.
+/// Starts the exporter, if a collector is configured. Needs a tokio runtime then. `seed` must differ
+/// from node to node and from start to start, because the ids of traces follow from it.
 pub(crate) fn start(
     config: &TracingConfig,
     node: &str,
     cluster: ClusterId,
     seed: u64,
     metrics: &Arc<Metrics>,
-) -> Option<(Traces, Exporting)> {
+) -> Option<(Traces, ExporterTask)> {
     let collector = config.collector.clone()?;
     let (traces, queue) = Traces::new(config.sample_ratio, seed, metrics.clone());
     let exporter = Exporter::new(node, cluster, collector, queue, metrics.clone());
@@ -81,15 +80,15 @@ impl Traces {
         self.ratio > 0.0 && part() < self.ratio * stands_for as f64
     }
 
-    /// Takes in the trace of a request that was taken in at `began`.
-    pub(crate) fn take(&self, began: Instant, told: Account) -> TraceId {
+    /// Queues the trace of a request that arrived at `began`.
+    pub(crate) fn take(&self, began: Instant, account: Account) -> TraceId {
         let id = TraceId(self.draw().max(1));
         let trace = Trace {
             id,
             // Neither zero, which means none, nor so large that those below could not follow.
             span_id: (self.draw() as u64 >> 1).max(1),
             began: wall_clock().saturating_sub(stopwatch().saturating_duration_since(began)),
-            told,
+            account,
         };
         if self.queue.try_send(trace).is_err() {
             let dropped = &self.metrics.traces.results[TraceResult::Dropped];
@@ -98,7 +97,7 @@ impl Traces {
         id
     }
 
-    /// A number that nobody foresees.
+    /// A pseudo-random number.
     fn draw(&self) -> u128 {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         xxh3_128_with_seed(&number.to_le_bytes(), self.seed)

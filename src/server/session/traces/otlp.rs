@@ -53,40 +53,43 @@ pub(super) fn encode(resource: &Resource, traces: &[Trace]) -> Vec<u8> {
 
 /// The span of the request, and one below it for each stretch of its way.
 fn spans(scope: &mut Message, trace: &Trace) {
-    let told = &trace.told;
-    let ended = told
+    let account = &trace.account;
+    let ended = account
         .stretches
         .iter()
         .fold(trace.began, |at, stretch| at + stretch.spent);
     scope.message(2, |span| {
         span.head(trace, trace.span_id, None);
-        span.body(told.method, SERVER, trace.began, ended);
-        span.attribute(9, "leasehold.code", Value::Text(told.code));
-        if let Some(path) = told.read_path {
+        span.body(account.method, SERVER, trace.began, ended);
+        span.attribute(9, "leasehold.code", Value::Text(account.code));
+        if let Some(path) = account.read_path {
             span.attribute(9, "leasehold.read_path", Value::Text(path));
         }
         for (key, number) in [
-            ("leasehold.revision", told.revision),
-            ("leasehold.request_bytes", Some(told.request_bytes as i64)),
-            ("leasehold.reply_bytes", Some(told.reply_bytes as i64)),
-            ("leasehold.beside", Some(told.beside as i64)),
+            ("leasehold.revision", account.revision),
+            (
+                "leasehold.request_bytes",
+                Some(account.request_bytes as i64),
+            ),
+            ("leasehold.reply_bytes", Some(account.reply_bytes as i64)),
+            ("leasehold.beside", Some(account.beside as i64)),
         ] {
             if let Some(number) = number {
                 span.attribute(9, key, Value::Number(number));
             }
         }
-        span.attribute(9, "leasehold.slow", Value::Truth(told.is_slow));
-        if told.code != "OK" {
-            span.attribute(9, "error.type", Value::Text(told.code));
+        span.attribute(9, "leasehold.slow", Value::Truth(account.is_slow));
+        if account.code != "OK" {
+            span.attribute(9, "error.type", Value::Text(account.code));
             span.message(15, |status| {
-                status.text(2, told.code);
+                status.text(2, account.code);
                 status.number(3, ERROR);
             });
         }
         span.fixed32(16, FLAGS);
     });
     let mut began = trace.began;
-    for (id, stretch) in (trace.span_id + 1..).zip(&told.stretches) {
+    for (id, stretch) in (trace.span_id + 1..).zip(&account.stretches) {
         let ended = began + stretch.spent;
         scope.message(2, |span| {
             span.head(trace, id, Some(trace.span_id));
@@ -219,7 +222,7 @@ mod tests {
             id: TraceId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
             span_id: 0x1112_1314_1516_1718,
             began: Duration::new(1_700_000_000, 123_456_789),
-            told: Account {
+            account: Account {
                 method: "range",
                 code: "OK",
                 read_path: Some("lease"),
@@ -235,7 +238,7 @@ mod tests {
             id: TraceId(0xfffe_fdfc),
             span_id: u64::MAX >> 1,
             began: Duration::from_secs(1_700_000_001),
-            told: Account {
+            account: Account {
                 method: "put",
                 code: "LH-UNKNOWN",
                 request_bytes: 1 << 20,

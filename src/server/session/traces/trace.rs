@@ -17,12 +17,12 @@ pub(crate) struct Trace {
     pub(super) id: TraceId,
     /// Of the request's own span; those below it follow.
     pub(super) span_id: u64,
-    /// When the request was taken in, since 1970.
+    /// When the request arrived, since 1970.
     pub(super) began: Duration,
-    pub(super) told: Account,
+    pub(super) account: Account,
 }
 
-/// What is told of a request.
+/// The attributes of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Account {
     pub(crate) method: &'static str,
@@ -32,7 +32,7 @@ pub(crate) struct Account {
     pub(crate) revision: Option<i64>,
     pub(crate) request_bytes: usize,
     pub(crate) reply_bytes: usize,
-    /// How many other reads were looked up with it.
+    /// Other reads of the same batch.
     pub(crate) beside: usize,
     /// It took `log.slow_request` or longer.
     pub(crate) is_slow: bool,
