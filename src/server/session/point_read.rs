@@ -174,7 +174,7 @@ impl Session {
         frames: &[Frame],
     ) -> Result<(), WireError> {
         // After the lookup: the rules are no older than what was found.
-        let rules = shared.serving.access.rules();
+        let rules = shared.serving.store.gate().rules();
         let rules = rules.as_deref().map(|policy| self.rules_of(policy));
         let mut headers = Headers::default();
         let mut counts = ReadCounts::default();
@@ -274,7 +274,7 @@ impl Session {
         let Some(ReadResult::Answer(answer)) = result else {
             return self.refuse_read(request, behind());
         };
-        if let Some(policy) = shared.serving.access.rules()
+        if let Some(policy) = shared.serving.store.gate().rules()
             && let Err(error) = may_read(&self.rules_of(&policy), key)
         {
             let outcome = Outcome::refused(&error);
