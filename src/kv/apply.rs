@@ -34,24 +34,59 @@ pub fn apply<S: Store>(
     id: LogId,
     command: Option<&[u8]>,
 ) -> Result<Reply, S::Error> {
-    let mut progress = meta::progress(store)?;
-    check_order(progress.applied, id)?;
+    let before = meta::progress(store)?;
+    check_order(before.applied, id)?;
+    let mut progress = before;
     progress.applied = id;
 
-    let mut store = Hashed::begin(store)?;
+    let mut hashed = Hashed::begin(store)?;
     let command = command.map(Command::decode);
     let is_check = matches!(command, Some(Ok(Command::CheckHash)));
     let mut reply = match command {
         None => silent(&progress, Ok(())),
         Some(Err(error)) => silent(&progress, Err(error.into())),
-        Some(Ok(command)) => execute(&mut store, &mut progress, command)?,
+        Some(Ok(command)) => execute(&mut hashed, &mut progress, command)?,
     };
+    check_progress(id, &before, &progress);
     let (key, record) = progress.record();
-    store.put(Space::Meta, key, record)?;
-    reply.lease_keys = store.lease_keys();
-    reply.hash = is_check.then(|| ContentHash(store.sum()));
-    store.finish();
+    hashed.put(Space::Meta, key, record)?;
+    reply.lease_keys = hashed.lease_keys();
+    reply.hash = is_check.then(|| ContentHash(hashed.sum()));
+    hashed.finish();
+    if cfg!(debug_assertions) {
+        let written = meta::progress(store)?;
+        assert_eq!(
+            written, progress,
+            "the next entry reads what this one wrote"
+        );
+    }
     Ok(reply)
+}
+
+/// What one entry may do to the progress of a state, whatever its command is.
+fn check_progress(id: LogId, before: &Progress, after: &Progress) {
+    assert_eq!(after.applied, id, "an entry applies itself alone");
+    assert!(
+        after.revision >= before.revision,
+        "the revision does not go back"
+    );
+    assert!(
+        after.compact_revision >= before.compact_revision,
+        "compacted history does not come back"
+    );
+    assert!(
+        after.compact_revision == before.compact_revision
+            || after.compact_revision <= after.revision,
+        "only revisions that exist are compacted"
+    );
+    assert!(
+        after.sessions <= before.sessions + 1,
+        "an entry opens one session at most"
+    );
+    assert!(
+        after.leases <= before.leases + 1,
+        "an entry grants one lease at most"
+    );
 }
 
 fn check_order(applied: LogId, id: LogId) -> Result<(), Fault> {

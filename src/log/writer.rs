@@ -158,7 +158,13 @@ impl<D: Disk> Log<D> {
             return Err(self.refusal());
         };
         tail.check(items.clone(), &options)?;
-        let done = tail.append(&mut self.disk, &options, items);
+        let done = tail.append(&mut self.disk, &options, items.clone());
+        if done.is_ok() {
+            tail.check_written();
+            if let Some(View::Entry(record)) = items.last() {
+                debug_assert_eq!(tail.tip.last, record.id, "the log ends with what was given");
+            }
+        }
         self.poison_on_error(done)
     }
 
@@ -693,6 +699,24 @@ impl<F: DiskFile> Tail<F> {
         Ok(())
     }
 
+    /// What must hold once everything given was written.
+    fn check_written(&self) {
+        assert!(self.payload.is_empty(), "nothing given is left unwritten");
+        assert_eq!(
+            (self.synced.last, self.synced.chain),
+            (self.tip.last, self.tip.chain),
+            "the last synced batch holds the end of the log"
+        );
+        assert!(
+            self.tip.base.index <= self.tip.last.index,
+            "a log does not end before it begins"
+        );
+        assert!(
+            self.position <= self.in_use().bytes,
+            "a batch lies within its segment"
+        );
+    }
+
     fn encode(&mut self, record: &Record) {
         let tip = &mut self.tip;
         if record.id.index <= tip.last.index {
@@ -750,6 +774,15 @@ impl<F: DiskFile> Tail<F> {
             self.position,
             &self.payload,
             &mut self.sectors,
+        );
+        assert_eq!(
+            self.sectors.len() as u64,
+            bytes,
+            "a batch takes the room that was reserved for it"
+        );
+        assert!(
+            self.position + bytes <= self.in_use().bytes,
+            "a batch fits the segment in use"
         );
         self.file.write_at(&self.sectors, self.position)?;
         if !planted!(SyncSkipped) {

@@ -180,6 +180,7 @@ impl Node {
     /// Takes one input in. Drain [`Node::poll_output`] before the clock is read again.
     pub fn handle(&mut self, now: Instant, input: Input) {
         self.now = now;
+        let applied_before = self.applied;
         let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Message(Envelope {
@@ -237,6 +238,30 @@ impl Node {
         self.answer_changes();
         self.give_up_on_lost_leadership();
         self.answer_transfers();
+        self.check_handled(applied_before);
+    }
+
+    /// What must hold after every input.
+    fn check_handled(&self, applied_before: LogIndex) {
+        assert!(
+            self.applied >= applied_before,
+            "the applied index does not go back"
+        );
+        let promoted = self.leases.tracker.promoted_in();
+        assert!(
+            promoted.is_none() || promoted == self.consensus.leads_in(),
+            "only the leader of this term keeps lease deadlines"
+        );
+        assert_eq!(
+            self.pending.leadership,
+            self.consensus.leads_in(),
+            "requests wait on the leadership there is"
+        );
+        assert!(
+            self.pending.len() <= self.options.waiting_max,
+            "waiting requests are bounded"
+        );
+        self.pending.check();
     }
 
     /// The next effect, if any. Several inputs may be handled before the first one is asked for:

@@ -59,6 +59,21 @@ impl PendingRequests {
         }
     }
 
+    /// What must hold after every input.
+    pub(super) fn check(&self) {
+        assert_eq!(
+            self.deadlines.len(),
+            self.requests.len(),
+            "every waiting request has one deadline"
+        );
+        let listed =
+            self.writes.len() + self.permitted.len() + self.early.len() + self.transfers.len();
+        assert!(
+            listed <= self.requests.len(),
+            "a request waits for one thing at a time"
+        );
+    }
+
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }

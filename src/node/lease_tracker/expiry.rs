@@ -96,6 +96,10 @@ impl LeaseTracker {
                 batch.push(lease);
             }
         }
+        assert!(
+            batch.len() <= LEASE_BATCH_MAX,
+            "one entry ends a bounded number of leases"
+        );
         batch
     }
 
@@ -104,10 +108,19 @@ impl LeaseTracker {
         let Some(promotion) = &mut self.promotion else {
             return;
         };
+        let newest = promotion.flights.last_key_value();
+        assert!(
+            newest.is_none_or(|(newest, _)| *newest < index),
+            "later proposals stand later in the log"
+        );
         for lease in &batch {
             promotion.expiring.insert(lease.id, Some(index));
         }
         promotion.flights.insert(index, batch);
+        assert!(
+            promotion.flights.len() <= FLIGHTS_MAX,
+            "expiries in flight are bounded"
+        );
     }
 
     /// The expiry of `batch` could not be proposed: it is retried.

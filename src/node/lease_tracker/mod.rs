@@ -139,6 +139,7 @@ impl LeaseTracker {
         for terms in held.terms {
             self.insert(terms);
         }
+        self.check();
     }
 
     /// How many leases there are.
@@ -279,6 +280,31 @@ impl LeaseTracker {
                 self.remember(lease, cause);
             }
         }
+        self.check();
+    }
+
+    /// What must hold after every change of a lease.
+    fn check(&self) {
+        assert_eq!(
+            self.order.len(),
+            self.leases.len(),
+            "every lease stands in the order once"
+        );
+        for part in [&self.long, &self.outlasting, &self.revoking] {
+            assert!(
+                part.len() <= self.leases.len(),
+                "only leases that exist are looked after"
+            );
+        }
+        assert_eq!(
+            self.ended.len(),
+            self.ended_order.len(),
+            "every ended lease is remembered once"
+        );
+        assert!(
+            self.ended.len() <= ENDED_MAX,
+            "the memory of ended leases is bounded"
+        );
     }
 
     /// An entry left so many more keys on leases; fewer, if negative.
@@ -338,6 +364,10 @@ impl LeaseTracker {
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;
         promotion.put(&self.options, tracked);
+        assert!(
+            tracked.is_in_wheel,
+            "the wheel comes by every renewed lease"
+        );
         LeaseKept::Renewed { ttl_ms }
     }
 

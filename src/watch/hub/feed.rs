@@ -45,6 +45,7 @@ impl Hub {
         if self.watchers() == 0 {
             self.skip_to(kv::progress(view)?.revision);
         }
+        self.check();
         Ok(())
     }
 
@@ -59,6 +60,10 @@ impl Hub {
         view: &V,
         changes: &[Change],
     ) -> Result<(), V::Error> {
+        debug_assert!(
+            changes.is_sorted_by_key(Change::revision),
+            "changes are fed in the order of their revisions"
+        );
         for changes in changes.chunk_by(|one, next| one.revision() == next.revision()) {
             let revision = changes[0].revision();
             if revision <= self.revision {
@@ -132,6 +137,7 @@ impl Hub {
         } else if !self.behind.is_empty() {
             self.replay(view, budget)?;
         }
+        self.check();
         Ok(!self.listing.is_empty() || !self.behind.is_empty())
     }
 }
@@ -187,6 +193,10 @@ impl Hub {
 
     /// The hub has been fed up to `revision`.
     fn advance(&mut self, revision: i64) {
+        assert!(
+            revision > self.revision,
+            "the hub is fed each revision once"
+        );
         self.revision = revision;
         while let Some((start, slot)) = self.future.first().copied() {
             if start > revision + 1 {

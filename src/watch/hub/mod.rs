@@ -273,6 +273,7 @@ impl Hub {
             self.due.insert((notify.due, slot));
         }
         self.enter(slot, phase);
+        self.check();
         Ok(Ok(Registered {
             id: self.id(slot),
             revision: now_revision,
@@ -284,6 +285,7 @@ impl Hub {
         match self.slot(id) {
             Some(slot) => {
                 self.remove(slot);
+                self.check();
                 true
             }
             None => false,
@@ -423,7 +425,36 @@ impl Hub {
             self.stalled.remove(&slot);
             self.resume(slot);
         }
+        self.check();
         Some(taken)
+    }
+
+    /// What must hold after every call that adds, moves or removes watchers.
+    fn check(&self) {
+        assert!(
+            self.watchers <= self.options.watchers_max,
+            "the number of watchers is bounded"
+        );
+        assert_eq!(
+            self.slots.len(),
+            self.watchers + self.free.len(),
+            "a slot has a watcher or is free"
+        );
+        assert_eq!(
+            self.groups.len(),
+            self.by_spec.len() + self.free_groups.len(),
+            "a group is found by what it watches or is free"
+        );
+        let placed =
+            self.behind.len() + self.listing.len() + self.stalled.len() + self.future.len();
+        assert!(
+            placed <= self.watchers,
+            "a watcher waits in one set at most"
+        );
+        assert!(
+            self.due.len() <= self.watchers,
+            "a watcher has one progress timer at most"
+        );
     }
 }
 
