@@ -25,7 +25,7 @@
 //!
 //! This module knows bytes and no entries: what a record means is its owner's affair. It opens no
 //! file itself but asks a small [`Disk`], so that the same code runs over the file system and over
-//! the simulator's disk ([`sim_disk`]). It reads no clock, and has no thread: when to mark and when
+//! the simulator's disk (`sim_disk.rs`). It reads no clock, and has no thread: when to mark and when
 //! to prepare the next segment is told to it.
 
 mod disk;
@@ -35,8 +35,8 @@ mod record;
 mod recover;
 mod sector;
 mod segment;
-#[doc(hidden)]
-pub mod sim_disk;
+#[cfg(test)]
+pub(crate) mod sim_disk;
 mod tip;
 mod vote;
 mod vote_file;

@@ -1,7 +1,8 @@
 //! A disk for tests and for the simulator: it forgets, tears, flips, fills up and lies.
 //!
-//! It stands in the library, not behind `cfg(test)`, because the simulator is a test binary of its
-//! own. It is deterministic: the same seed and the same calls give the same disk.
+//! It is deterministic: the same seed and the same calls give the same disk. The library has it in
+//! its tests only; the simulator, a test binary of its own, compiles this file as a module of its
+//! disk, so it names nothing but what `super` has.
 //!
 //! Two layers, as in a machine. What is written goes to the *page cache*; what is synced becomes
 //! *durable*. A [`SimDisk::kill`] (the process dies) keeps the page cache; a [`SimDisk::crash`]
@@ -15,19 +16,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::log::disk::{Disk, DiskError, DiskFile};
+use super::{Disk, DiskError, DiskFile};
 
 const SECTOR: usize = 512;
 
 /// A disk in memory. Clones are handles of the same disk.
 #[derive(Clone, Debug)]
-pub struct SimDisk {
+pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
 /// An open file of a [`SimDisk`]. After a crash it answers nothing but errors.
 #[derive(Debug)]
-pub struct SimFile {
+pub(crate) struct SimFile {
     state: Arc<Mutex<State>>,
     name: String,
     inode: u64,
@@ -36,7 +37,7 @@ pub struct SimFile {
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The call is carried out in part, and every later one fails until the disk is started again.
     Crash,
     /// An I/O error. A write is carried out in part; a sync makes a part durable and forgets that
@@ -50,15 +51,15 @@ pub enum Fault {
 
 /// How often the disk was asked for what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// Everything: what [`SimDisk::fail_call`] counts.
-    pub all: u64,
+    pub(crate) all: u64,
     /// `write_at`
-    pub writes: u64,
+    pub(crate) writes: u64,
     /// `sync_data`
-    pub syncs: u64,
+    pub(crate) syncs: u64,
     /// `sync_dir`, `create` and `remove`
-    pub names: u64,
+    pub(crate) names: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ struct Inode {
 
 impl SimDisk {
     /// An empty disk.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let state = State {
             random: fastrand::Rng::with_seed(seed),
             inodes: BTreeMap::new(),
@@ -104,7 +105,7 @@ impl SimDisk {
     }
 
     /// A copy of the disk as it is, which goes its own way from here with its own seed.
-    pub fn fork(&self, seed: u64) -> Self {
+    pub(crate) fn fork(&self, seed: u64) -> Self {
         let mut state = self.lock().clone();
         state.random = fastrand::Rng::with_seed(seed);
         Self {
@@ -113,36 +114,36 @@ impl SimDisk {
     }
 
     /// The `call`th call from now (the next is 1) meets `fault`.
-    pub fn fail_call(&self, call: u64, fault: Fault) {
+    pub(crate) fn fail_call(&self, call: u64, fault: Fault) {
         let mut state = self.lock();
         let at = state.calls.all + call;
         state.faults.insert(at, fault);
     }
 
     /// From now on (until told otherwise) each sync reports success and does nothing.
-    pub fn lie_about_syncs(&self, lying: bool) {
+    pub(crate) fn lie_about_syncs(&self, lying: bool) {
         self.lock().lying = lying;
     }
 
     /// How often the disk was asked so far.
-    pub fn calls(&self) -> Calls {
+    pub(crate) fn calls(&self) -> Calls {
         self.lock().calls
     }
 
     /// The process dies and comes back: the page cache stays, open files do not.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.lock().restart();
     }
 
     /// The power fails and comes back: of what was not synced, a random subset stays.
-    pub fn crash(&self) {
+    pub(crate) fn crash(&self) {
         let mut random = self.lock().random.fork();
         self.crash_keeping(|_, _| random.bool());
     }
 
     /// The power fails and comes back, and `keep(name, sector)` says which unsynced sectors made
     /// it. Unsynced names are still left to chance.
-    pub fn crash_keeping(&self, mut keep: impl FnMut(&str, usize) -> bool) {
+    pub(crate) fn crash_keeping(&self, mut keep: impl FnMut(&str, usize) -> bool) {
         let state = &mut *self.lock();
         let names = state.inode_names();
         for (id, inode) in &mut state.inodes {
@@ -171,7 +172,7 @@ impl SimDisk {
     }
 
     /// The sectors (file and number) that a crash would leave to chance.
-    pub fn unsynced(&self) -> Vec<(String, usize)> {
+    pub(crate) fn unsynced(&self) -> Vec<(String, usize)> {
         let state = self.lock();
         let names = state.inode_names();
         let mut all = Vec::new();
@@ -184,12 +185,12 @@ impl SimDisk {
     }
 
     /// All files, with their folders.
-    pub fn file_names(&self) -> Vec<String> {
+    pub(crate) fn file_names(&self) -> Vec<String> {
         self.lock().names.keys().cloned().collect()
     }
 
     /// A file's bytes, as a program would read them; empty if there is none.
-    pub fn contents(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn contents(&self, name: &str) -> Vec<u8> {
         let state = self.lock();
         let inode = state.names.get(name).and_then(|id| state.inodes.get(id));
         inode.map_or_else(Vec::new, |inode| inode.cached.clone())
@@ -197,7 +198,7 @@ impl SimDisk {
 
     /// Changes bytes behind everyone's back, in the cache and on the disk: rot. Makes the file
     /// longer if need be, but not a new one.
-    pub fn rot(&self, name: &str, at: usize, bytes: &[u8]) {
+    pub(crate) fn rot(&self, name: &str, at: usize, bytes: &[u8]) {
         let state = &mut *self.lock();
         let id = state.names.get(name).copied();
         if let Some(inode) = id.and_then(|id| state.inodes.get_mut(&id)) {
@@ -212,7 +213,7 @@ impl SimDisk {
     }
 
     /// Flips one bit of a file, in the cache and on the disk.
-    pub fn flip(&self, name: &str, bit: usize) {
+    pub(crate) fn flip(&self, name: &str, bit: usize) {
         let state = &mut *self.lock();
         let id = state.names.get(name).copied();
         if let Some(inode) = id.and_then(|id| state.inodes.get_mut(&id)) {
@@ -225,7 +226,7 @@ impl SimDisk {
     }
 
     /// Removes a file for good, behind everyone's back.
-    pub fn lose_file(&self, name: &str) {
+    pub(crate) fn lose_file(&self, name: &str) {
         let mut state = self.lock();
         state.names.remove(name);
         state.durable_names.remove(name);

@@ -1,7 +1,7 @@
 //! A machine's disk, as far as consensus sees it: what was synced stays, what was not may go.
 //!
 //! The log and the vote file come in two kinds. Some runs have the real thing: `log::Log` over
-//! `log::sim_disk`, which keeps an arbitrary part of the unsynced sectors. The others, which are
+//! `log/sim_disk.rs`, which keeps an arbitrary part of the unsynced sectors. The others, which are
 //! faster, have a *plain* log that keeps a prefix of what was under way; that the real one is no
 //! worse is checked whenever it is opened again: everything that was reported durable is there, and
 //! nothing is taken for damaged.
@@ -17,7 +17,9 @@ use bytes::Bytes;
 use leasehold::front::Durable;
 use leasehold::kv;
 use leasehold::kv::MemStore;
-use leasehold::log::{Damage, Log, LogOptions, Record, Recovery, Verdict, Vote, sim_disk};
+use leasehold::log::{
+    Damage, Disk, DiskError, DiskFile, Log, LogOptions, Record, Recovery, Verdict, Vote,
+};
 use leasehold::node::recovery;
 use leasehold::node::recovery::{Bootstrap, LogFacts, OpenLog, Opened, StateFacts, Step, Unproven};
 use leasehold::raft::{Configuration, Entry, HardState, Payload, Unsaved};
@@ -30,6 +32,11 @@ use crate::members::latest;
 use crate::options::Options;
 use crate::state::State;
 use crate::world::CLUSTER;
+
+/// The disk in memory that the tests of the log use, too.
+#[expect(dead_code, reason = "the tests of the log use all of it")]
+#[path = "../../src/log/sim_disk.rs"]
+mod sim_disk;
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::log::sim_disk::SimDisk;
 use leasehold::log::{
-    Base, Disk, Item, Log, LogError, LogOptions, Record, Recovery, Verdict, Vote,
+    Base, Disk, DiskError, DiskFile, Item, Log, LogError, LogOptions, Record, Recovery, Verdict,
+    Vote,
 };
 use leasehold::raft::{Consensus, Entry, HardState, Input, Payload, Restored, Timing};
 use leasehold::time::Instant;
@@ -20,6 +20,12 @@ use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 use super::draw::Draw;
 use super::peer::{NODE, voters};
 use super::trace::say;
+use sim_disk::SimDisk;
+
+/// The disk in memory that the tests of the log use, too.
+#[expect(dead_code, reason = "the tests of the log use all of it")]
+#[path = "../../../src/log/sim_disk.rs"]
+mod sim_disk;
 
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
