@@ -185,28 +185,40 @@ pub(super) fn put<S: Store>(
         version: previous.as_ref().map_or(1, |p| p.version + 1),
         lease,
         value,
-    }
-    .encode();
+    };
     let before = previous.as_ref().map_or(0, |p| p.mod_revision);
-    store.insert(
-        Space::History,
-        keys::history_key(&key, place),
-        record.clone(),
-    );
-    store.insert(
-        Space::Events,
-        keys::event_key(place),
-        EventRecord::encode(EventKind::Put, before, &key),
-    );
-    match &old {
-        Some(old) => store.replace(Space::Current, key.clone(), old, record),
-        None => store.insert(Space::Current, key.clone(), record),
-    }
+    store_record(store, place, &key, old.as_deref(), before, record.encode());
     lease::move_key(store, &key, held, lease)?;
     let prev_kv = previous
         .filter(|_| request.prev_kv)
         .map(|previous| previous.with_key(key));
     Ok(Ok(PutResponse { prev_kv }))
+}
+
+/// Stores the record that a put made, with its history and event, in place of `old`, which is of the
+/// revision `before`.
+fn store_record<S: Store>(
+    store: &mut Hashed<'_, S>,
+    place: Revision,
+    key: &Bytes,
+    old: Option<&[u8]>,
+    before: i64,
+    record: Bytes,
+) {
+    store.insert(
+        Space::History,
+        keys::history_key(key, place),
+        record.clone(),
+    );
+    store.insert(
+        Space::Events,
+        keys::event_key(place),
+        EventRecord::encode(EventKind::Put, before, key),
+    );
+    match old {
+        Some(old) => store.replace(Space::Current, key.clone(), old, record),
+        None => store.insert(Space::Current, key.clone(), record),
+    }
 }
 
 /// Deletes one key or a range of keys. A refusal has changed nothing.

@@ -21,6 +21,7 @@ const ROLES_OF_USER_MAX: usize = 100;
 const PERMISSIONS_MAX: usize = 1_000;
 
 /// Executes `request` for `author`, whose permission has been checked.
+// Long: one match of all changes of access control.
 pub(in crate::kv) fn change<S: Store>(
     store: &mut Hashed<'_, S>,
     access: &mut AuthStatus,

@@ -12,7 +12,8 @@
 //! Chance is not searched through draw by draw: [`Consensus::time_out`] lets the election timer
 //! run out now, whatever was drawn, and [`Consensus::still`] takes back what was drawn.
 //!
-//! The server calls none of this.
+//! The server calls none of this, and the documentation leaves it out. It is in the library because
+//! it must see every private field (docs/decisions/test-support.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,11 @@ use crate::raft::staleness::StalenessTracker;
 use crate::raft::{Consensus, Input};
 use crate::time::Instant;
 
+#[doc(hidden)]
 impl Consensus {
     /// A copy that shares nothing with the original but its counters: two possible futures of one
     /// replica. Who lets both take part in one cluster has two replicas of one identity (P35).
+    // Long: every field is named, so that a new one does not compile until it is decided.
     pub fn fork(&self) -> Self {
         let Self {
             id,
@@ -121,6 +124,7 @@ impl Consensus {
     ///
     /// `now` is what its clocks read; instants are taken relative to it. `steps_back` is how far
     /// they may yet run backwards: it decides which of the past still matters.
+    // Long: every field is named, so that a new one does not compile until it is decided.
     pub fn digest(&self, now: Instant, steps_back: Duration) -> u64 {
         let Self {
             id,

@@ -123,6 +123,8 @@ impl Consensus {
     /// The replica as it was found on its disks. `seed` draws election timeouts and names of
     /// rounds, and must differ from start to start. `now` is read after the data directory is
     /// locked (A3): from it on, no vote is given for as long as an earlier life can have promised.
+    // Long: whether anything acknowledged may be gone is decided from all of it at once, and each
+    // line of the struct follows from that.
     pub fn new(id: NodeId, timing: Timing, restored: Restored, seed: u64, now: Instant) -> Self {
         let Restored {
             hard_state: mut hard,
