@@ -14,7 +14,7 @@
 //!   exactly at the bound it is over.
 //! - A clock that ran backwards voids the lease, and is counted.
 //!
-//! Whoever uses it must see to the other half: voters that promise to elect nobody for
+//! Its user must provide the other half: voters that promise to elect no other leader for
 //! [`Timing::lease_duration`](crate::raft::TimingOptions::lease_duration) from when they hear a
 //! heartbeat, across their own restarts too; and [`LeaderLease::invalidate`] before anything is done
 //! or said that ends leadership.
@@ -102,7 +102,7 @@ impl<C: Clock> LeaderLease<C> {
         true
     }
 
-    /// [`Self::renew_at`] now: right only for whoever is a majority alone.
+    /// [`Self::renew_at`] now: right only for a holder that is a majority alone.
     pub fn renew(&self) -> bool {
         self.renew_at(self.clock.now())
     }
@@ -195,7 +195,7 @@ impl<C: Clock> LeaderLease<C> {
         };
     }
 
-    /// Takes the lease back: whoever asks from now on is told that it is over. To be called before
+    /// Takes the lease back: every later check finds that it is over. To be called before
     /// leadership is given up, a vote is given, or either is said.
     pub fn invalidate(&self) {
         let now = self.clock.now();
@@ -226,7 +226,7 @@ impl<C: Clock> LeaderLease<C> {
     }
 
     fn clock_went_back(&self, kept: &mut Kept) {
-        // Somebody else may have noticed first.
+        // Another thread may have noticed first.
         if kept.start.take().is_some() {
             kept.lease.clock_went_back(self.clock.now());
             self.counters.clock_went_back();

@@ -56,7 +56,7 @@ number! {
 impl NodeId {
     /// The member id of the node `name` in `cluster`, in its `incarnation`.
     ///
-    /// Never zero, so that zero can stand for "nobody" in atomics and on the wire.
+    /// Never zero, so that zero can stand for "none" in atomics and on the wire.
     pub fn derive(cluster: ClusterId, name: &str, incarnation: Incarnation) -> Self {
         let mut bytes = Vec::with_capacity(24 + name.len());
         bytes.extend_from_slice(&cluster.0.to_be_bytes());

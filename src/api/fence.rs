@@ -113,7 +113,7 @@ impl Error {
 }
 
 /// Of the entries of a queue those are ahead of the one that the revision `token` created which were
-/// created up to this one. Whoever waits for a lock has it once there is none of them (X13).
+/// created up to this one. A waiter for a lock has it once there is none of them (X13).
 pub fn last_ahead_of(token: i64) -> i64 {
     match planted!(LockToAnyWaiter) {
         true => 1,

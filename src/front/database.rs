@@ -46,7 +46,7 @@ pub trait Database {
     /// Makes everything durable that was written before.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    /// Any is fatal: after a failed sync the content of the disk is unknown.
     fn sync(&self) -> Result<(), Self::Error>;
 }
 

@@ -46,7 +46,7 @@ impl<D: Database> Front<D> {
     /// of the database does not count.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    /// Any is fatal: after a failed sync the content of the disk is unknown.
     pub fn persist(self: &Arc<Self>) -> Result<Durable, D::Error> {
         // Looked at before the sync, which need not cover what is written meanwhile.
         let through = self.settled()?.applied();

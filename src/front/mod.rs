@@ -9,13 +9,13 @@
 //! The order of publication is what makes reads linearizable, and types keep it: each step is made from
 //! the one before and consumes it.
 //!
-//! 1. [`Batch`]: the entries are applied, and nobody sees it.
+//! 1. [`Batch`]: the entries are applied, and not visible.
 //! 2. [`Shown`]: every look at the database finds what they changed.
 //! 3. [`Cached`]: so does the cache of current records.
 //! 4. [`Revised`]: the revision is published (A10).
 //! 5. [`Published`]: the applied index is, so reads may be answered from this state (A7).
 //!
-//! A reader goes the other way ([`Front::get`]): applied index, revision, lookup. So whoever sees an
+//! A reader goes the other way ([`Front::get`]): applied index, revision, lookup. So a reader that sees an
 //! index applied sees everything up to it. Whatever needs more than one key takes a [`Snapshot`], which
 //! says of itself how far it is (A9).
 //!

@@ -24,7 +24,7 @@ pub struct Writer<D: Database> {
 }
 
 impl<D: Database> Writer<D> {
-    /// For the database behind `front`, which nobody else writes entries to.
+    /// For the database behind `front`, of which this is the only writer.
     pub fn new(front: Arc<Front<D>>) -> Self {
         let handle = Handle::new(Arc::clone(&front));
         Self { front, handle }
@@ -52,14 +52,14 @@ impl<D: Database> Writer<D> {
     /// Makes everything applied so far durable.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync nobody knows what is on the disk.
+    /// Any is fatal: after a failed sync the content of the disk is unknown.
     pub fn persist(&mut self) -> Result<Durable, D::Error> {
         self.settle()?;
         self.front.persist()
     }
 
-    /// Puts `newer` in the place of this state: whoever looks from now on, by whatever handle, finds
-    /// that one. `newer` has applied at least as much, and nobody has a handle of it yet.
+    /// Puts `newer` in the place of this state: every later read, by any handle, finds
+    /// that one. `newer` has applied at least as much, and has no other handle yet.
     pub fn replace(&mut self, newer: Self) -> Retired<D> {
         self.handle.set(Arc::clone(&newer.front));
         let front = std::mem::replace(&mut self.front, newer.front);
@@ -68,10 +68,10 @@ impl<D: Database> Writer<D> {
 }
 
 impl<D: Database> Retired<D> {
-    /// The database, unless somebody still looks at it.
+    /// The database, unless a reader still holds it.
     ///
     /// # Errors
-    /// Somebody does.
+    /// A reader does.
     pub fn into_database(self) -> Result<D, Self> {
         Front::into_database(self.front).map_err(|front| Self { front })
     }
@@ -110,7 +110,7 @@ impl<D: Database> View for Base<D> {
     }
 }
 
-/// Entries that are being applied. What they change is seen by nobody yet but through this; dropped, it
+/// Entries that are being applied. Their changes are visible through this value alone; dropped, it
 /// was never there.
 #[must_use = "nobody sees what was applied until it is published"]
 pub struct Batch<W, D: Database> {
@@ -247,7 +247,7 @@ where
     }
 }
 
-/// A batch whose keys the cache knows as they are now. Readers are told of no revision and no index of
+/// A batch whose keys the cache knows as they are now. Readers see no revision and no index of
 /// it yet.
 #[must_use = "nobody may rely on what was applied until it is published"]
 pub struct Cached<W> {
@@ -271,7 +271,7 @@ where
     }
 }
 
-/// A batch whose revision readers are told of.
+/// A batch whose revision readers see.
 #[must_use = "nobody may rely on what was applied until it is published"]
 pub struct Revised<W> {
     writer: W,
@@ -301,7 +301,7 @@ pub struct Published<W> {
 }
 
 impl<W> Published<W> {
-    /// How far the state is with it.
+    /// The progress of the state with it.
     pub fn progress(&self) -> Progress {
         self.progress
     }

@@ -1,9 +1,9 @@
-//! Another state takes the place of this one, while everybody goes on.
+//! Replacing the state while readers and the writer go on.
 //!
 //! All handles of a state look for the front in use at the beginning of each call ([`Handle`]), so from
 //! one moment on they find the new one, with its cache, its revision and its applied index in one piece:
 //! an old database is never taken for one that has applied more (A9). Who has begun on the old one
-//! finishes there: it stays until nobody looks at it any more ([`Retired`]).
+//! finishes there: it stays until its last reader is gone ([`Retired`]).
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -67,7 +67,7 @@ impl<D: Database> Front<D> {
             before: Mutex::default(),
             database,
         });
-        // Nobody reads yet, so the order does not matter here.
+        // There is no reader yet, so the order does not matter here.
         let found = this.settled()?.progress;
         this.set_revision(&found);
         this.set_applied(found.applied.index);
@@ -154,8 +154,8 @@ impl<D: Database> Front<D> {
         }
     }
 
-    /// A consistent look at everything. It stays as it is while writes go on; held for long, it keeps
-    /// what was replaced since from being cleaned up.
+    /// A consistent snapshot of the state. Later writes do not change it; held for long, it keeps
+    /// replaced records from being removed.
     ///
     /// # Errors
     /// Any is fatal.
@@ -174,8 +174,8 @@ impl<D: Database> Front<D> {
         Snapshot::with(self, self.look())
     }
 
-    /// A look at what the database itself has. Whoever writes to it beside the thread that applies
-    /// goes by this: what is ahead may be lost in a crash, and what was done by its word would not be.
+    /// A snapshot of the database alone. Writers beside the thread that applies rely on this one: what
+    /// is ahead of the database may be lost in a crash, and what they wrote because of it would not be.
     ///
     /// # Errors
     /// Any is fatal.
@@ -197,7 +197,7 @@ impl<D: Database> Front<D> {
         }
     }
 
-    /// What is known of `key` as it was last published. For the thread that applies: nobody else
+    /// What is known of `key` as it was last published. For the thread that applies: no other
     /// changes it meanwhile.
     pub(super) fn known(&self, key: &[u8]) -> Option<Known> {
         match self.cache.get(key) {
@@ -206,12 +206,12 @@ impl<D: Database> Front<D> {
         }
     }
 
-    /// The database of a front that nobody uses any more.
+    /// The database of a front without other handles.
     pub(super) fn into_database(self: Arc<Self>) -> Result<D, Arc<Self>> {
         Arc::try_unwrap(self).map(|this| this.database)
     }
 
-    /// From here on every look at the state finds these changes.
+    /// From here on every read finds these changes.
     pub(super) fn show(&self, ahead: Arc<Ahead>) {
         *self.ahead.lock() = Some(ahead);
     }
@@ -224,12 +224,12 @@ impl<D: Database> Front<D> {
         planted!(AheadEndsEarly => *self.ahead.lock() = None);
         self.database
             .write(Space::ALL.into_iter().zip(ahead.iter()))?;
-        // Only now: who looks in between finds the same in both.
+        // Only now: a read in between finds the same in both.
         *self.ahead.lock() = None;
         Ok(())
     }
 
-    /// Notes what a batch that is shown has made of `key`.
+    /// Records what a visible batch made of `key`.
     pub(super) fn change(&self, key: &[u8], known: Known) {
         self.cache.change(key, known);
     }
@@ -261,7 +261,7 @@ impl<D: Database> Look<D> {
     }
 }
 
-/// A consistent look at the state, with how far it is read from inside of it (A9).
+/// A consistent snapshot of the state, with the progress that it holds itself (A9).
 pub struct Snapshot<D: Database> {
     look: Look<D>,
     front: Arc<Front<D>>,
@@ -279,17 +279,17 @@ impl<D: Database> Snapshot<D> {
         Ok(this)
     }
 
-    /// The front of the database that it is of.
+    /// The front it was taken from.
     pub fn front(&self) -> &Front<D> {
         &self.front
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// The last entry this look contains.
+    /// The last entry it contains.
     pub fn applied(&self) -> LogId {
         self.progress.applied
     }

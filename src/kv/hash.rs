@@ -10,7 +10,7 @@
 //! still there. So the hash does not depend on how far the removal is, and says as much as before
 //! about every record that is left.
 //!
-//! It is made to find disks and defects that lie, not people who forge: whoever can write the store
+//! It is made to find disks and defects that lie, not forgeries: a program that can write the store
 //! can write the sum.
 
 use bytes::Bytes;

@@ -38,7 +38,7 @@ pub struct LeaseGrant {
     pub requested_ttl_ms: u64,
     /// A name that no other lease may have; empty for none.
     pub name: String,
-    /// Whose it is.
+    /// Its owner.
     pub owner: String,
     /// When it was granted, in milliseconds since 1970, by the clock of the proposer.
     pub granted_at_ms: i64,

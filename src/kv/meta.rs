@@ -28,7 +28,7 @@ const BOTH_BYTES: usize = ALARM_BYTES + ACCESS_BYTES;
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
 
-/// How far a state is.
+/// The progress of a state: the last entry applied and the counters that depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The last entry applied; `0@0` in an empty store.
@@ -47,7 +47,7 @@ pub struct Progress {
     pub access: AuthStatus,
 }
 
-/// How far `view` is.
+/// The progress of `view`.
 ///
 /// # Errors
 /// The store's error, which is fatal for the reader.

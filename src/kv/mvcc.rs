@@ -245,7 +245,7 @@ pub(super) fn delete_range<S: Store>(
     Ok(Ok(response))
 }
 
-/// Deletes one key, if it is there, and hands out what it held. The caller handles its lease.
+/// Deletes one key, if it exists, and returns its record. The caller handles its lease.
 pub(super) fn delete_key<S: Store>(
     store: &mut Hashed<'_, S>,
     write: &mut Write,

@@ -172,8 +172,8 @@ pub(super) fn weight(kv: &KeyValue) -> usize {
     kv.key.len() + kv.value.len() + OVERHEAD
 }
 
-/// The first keys in sort order, as many as fit and no more in memory. A key that was left out
-/// marks the end: nothing after it is accepted, so that no gap can arise.
+/// The first keys in sort order, as many as fit into the reply. Once a key did not fit, no key that sorts
+/// after it is accepted, so that the reply has no gap.
 #[derive(Debug)]
 struct First {
     target: SortTarget,
@@ -182,7 +182,7 @@ struct First {
     kvs_max: usize,
     bytes: usize,
     bytes_max: usize,
-    /// The first that was left out.
+    /// The first key that did not fit.
     end: Option<Rank>,
 }
 

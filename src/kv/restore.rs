@@ -5,11 +5,11 @@
 //! - its identity and members: the first leader of the new one sets others;
 //! - its sessions: a client of the old cluster has no certificate of the new one, so none of them can
 //!   ever be asked for again, and each would lie there until it is forgotten for its age;
-//! - what was left of leases at their last checkpoint. Nobody knows how much time has passed since, and
+//! - what was left of leases at their last checkpoint. It is unknown how much time has passed since, and
 //!   a lease that ends early is worse than one that ends late, so each has its full time again.
 //!
-//! The revision leaps ahead, and what was before it counts as compacted: whoever watched the old cluster
-//! is told so and reads anew, instead of taking revisions of the two for one history (the old cluster may
+//! The revision leaps ahead, and what was before it counts as compacted: a watcher of the old cluster
+//! is refused and reads again, instead of taking revisions of the two for one history (the old cluster may
 //! have gone on after the backup). A fencing token that is given out from now on is larger than any of the
 //! old cluster, for the same reason.
 //!
@@ -18,8 +18,8 @@
 //!
 //! What the old cluster did after the backup is not known here, and the index does not leap as the
 //! revision does. A session that it opened then may have the number of one of the new cluster; its client
-//! is refused for who it is, before it can name any. A lease that it granted then may have the id and the
-//! grant index of another one of the new cluster: whoever keeps ids outside must look them up anew.
+//! is refused by its certificate, before it can name any. A lease that it granted then may have the id and the
+//! grant index of another one of the new cluster: programs that keep ids must look them up again.
 
 use bytes::Bytes;
 

@@ -205,7 +205,7 @@ impl Scan {
         loop {
             match self.walk_runs(view, &span, &mut run, budget, chunk)? {
                 Walked::Leap(to) => {
-                    // The run may go on behind the leap: its key has been counted.
+                    // The same run may continue after the leap, and its key has been counted.
                     run.skipped = 0;
                     span.advance(to);
                 }

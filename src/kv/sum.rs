@@ -28,9 +28,9 @@ pub struct StateSum {
 /// What a state holds, and whether it is what its changes made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateReport {
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
-    /// Whose it is; `None` before the cluster's first command.
+    /// The cluster it belongs to; `None` before the cluster's first command.
     pub cluster: Option<ClusterInfo>,
     /// The hash that every change has kept.
     pub kept: ContentHash,

@@ -40,9 +40,9 @@ pub enum LogError {
     ForeignCluster {
         /// Which file.
         file: String,
-        /// Whose it is.
+        /// The owner it names.
         found: ClusterId,
-        /// Whose it should be.
+        /// The owner it should name.
         expected: ClusterId,
     },
     /// The data of another member.
@@ -53,9 +53,9 @@ pub enum LogError {
     ForeignNode {
         /// Which file.
         file: String,
-        /// Whose it is.
+        /// The owner it names.
         found: NodeId,
-        /// Whose it should be.
+        /// The owner it should name.
         expected: NodeId,
     },
     /// The data of an earlier or later life of this member.

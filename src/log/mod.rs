@@ -25,8 +25,8 @@
 //!
 //! This module knows bytes and no entries: what a record means is its owner's affair. It opens no
 //! file itself but asks a small [`Disk`], so that the same code runs over the file system and over
-//! the simulator's disk (`sim_disk.rs`). It reads no clock, and has no thread: when to mark and when
-//! to prepare the next segment is told to it.
+//! the simulator's disk (`sim_disk.rs`). It reads no clock, and has no thread: its owner
+//! decides when to mark and when to prepare the next segment.
 
 mod disk;
 mod error;
@@ -59,7 +59,7 @@ pub use writer::Log;
 /// What was found when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// How it looks.
+    /// Whether it is sound.
     pub verdict: Verdict,
     /// The vote file's content.
     pub vote: Vote,

@@ -1,10 +1,10 @@
-//! Whose log it is, and how large its files are.
+//! The owner of a log and the size of its files.
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::types::{ClusterId, Incarnation, NodeId};
 
-/// Whose log this is, and how large its pieces are.
+/// The owner of a log and the size of its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// The cluster. Data of another one is refused.

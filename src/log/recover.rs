@@ -14,7 +14,7 @@
 //!
 //! Two details. A segment's opening counts as a sector of the first batch after it, because the
 //! two are written together. And a broken sector is damage wherever it lies, even behind the last
-//! batch: nobody can say any more what it was.
+//! batch: what it was cannot be known.
 //!
 //! This module reads and decides; what follows from it is written by `writer.rs`.
 //!

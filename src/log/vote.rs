@@ -9,7 +9,7 @@ use crate::types::{NodeId, Term};
 pub struct Vote {
     /// The latest term this node has seen.
     pub term: Term,
-    /// Whom it voted for in that term.
+    /// The candidate that it voted for in that term.
     pub voted_for: Option<NodeId>,
     /// The longest promise it ever made.
     pub promise_floor: Duration,

@@ -946,7 +946,7 @@ fn make_segment<D: Disk>(
     number: u64,
 ) -> Result<Spare<D::File>, DiskError> {
     let mut filling = Filling::start(disk, options, number)?;
-    // Nobody waits behind it yet, so it is done at one go.
+    // No batch waits for it yet, so it is done at once.
     filling.step(options.segment_bytes)?;
     filling.finish(disk, options)?;
     Ok(Spare {

@@ -433,7 +433,7 @@ pub fn wants_lease(consistency: Consistency) -> bool {
     }
 }
 
-/// What becomes of a read.
+/// The result of a read.
 #[derive(Clone, Debug)]
 pub enum ReadResult<T> {
     /// This may be sent.

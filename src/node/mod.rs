@@ -214,7 +214,7 @@ impl Node {
                 self.consensus.handle(now, raft::Input::SnapshotSent(peer));
             }
             Input::Installed(installed) => self.handle_installed(now, *installed),
-            // Whoever asked looks at the configuration, whatever the answer is.
+            // The caller looks at the configuration, whatever the answer is.
             Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
             Input::Space(report) => self.judge_space(now, report),
@@ -525,7 +525,7 @@ impl Node {
             clock_regressions: published.lease_counters().clock_regressions(),
             lease_tripped: consensus.lease_tripped(),
             is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
-            // Who removed itself leads until another has taken over.
+            // A leader that removed itself leads until another has taken over.
             is_removed: consensus.is_removed() && status.role != Role::Leader,
             cluster_version: self.cluster_version(),
             status,

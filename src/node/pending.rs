@@ -6,8 +6,8 @@ use crate::raft::ReadPermit;
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, RequestId, Term};
 
-/// Of the room for what waits, this part is kept for what is urgent: whoever renews a lease may lose it,
-/// whoever else is refused only comes again.
+/// One part in this many is reserved for urgent requests: a refused renewal may cost a lease, while any
+/// other request is only retried.
 pub(super) const URGENT_PART: usize = 8;
 
 /// Everything that waits inside a node. Every operation is O(log n).

@@ -1,6 +1,6 @@
-//! What became of the writes that clients asked of this node, in numbers.
+//! Counting the client writes of this node.
 //!
-//! Only the node that a client waits at counts: every replica applies a write, one answers it.
+//! Only the node that answers a write counts it: every replica applies it.
 
 use super::Node;
 use super::proposal_counts::Proposals;
@@ -8,7 +8,7 @@ use crate::raft::ProposalError;
 use crate::types::{LogIndex, RequestId};
 
 impl Node {
-    /// What became of the writes of clients so far.
+    /// Counters of client writes so far.
     pub fn proposals(&self) -> Proposals {
         Proposals {
             pending: self.pending.writes(),
@@ -16,13 +16,13 @@ impl Node {
         }
     }
 
-    /// The entry that a write waits for; `None` for what is no write, or does not wait (any more).
+    /// The entry that a write waits for; `None` for other requests and for those that have ended.
     pub fn entry_of(&self, request: RequestId) -> Option<LogIndex> {
         self.pending.entry_of(request)
     }
 
     pub(super) fn note_refused_write(&mut self, refused: ProposalError) {
-        // That is a detour of its client, who finds the leader.
+        // The client retries it at the leader.
         if !matches!(refused, ProposalError::NotLeader { .. }) {
             self.proposals.failed += 1;
         }

@@ -47,7 +47,7 @@ impl Node {
     }
 }
 
-/// Whether `command` is a write that apply would refuse while the alarm is raised, whoever wants it.
+/// Whether `command` is a write that apply would refuse while the alarm is raised, whoever its author is.
 fn takes_room(command: &Command) -> bool {
     match command {
         Command::Write { operation, .. } => operation.takes_room(),

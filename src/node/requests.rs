@@ -1,4 +1,4 @@
-//! Who waits for what: writes for their entry, reads for a permit and then for the state machine.
+//! Waiting requests: writes wait for their entry, reads for a permit and then for the state machine.
 //!
 //! A write is matched by index **and** term (A18): an entry of another term at the awaited place
 //! means that ours was overwritten, and what became of it is for its session to find out. When

@@ -1,4 +1,4 @@
-//! A whole state takes the place of the state machine: what that means for who waits here.
+//! What an installed snapshot means for the requests that wait.
 
 use super::{Installed, Node};
 use crate::raft;

@@ -426,7 +426,7 @@ mod tests {
         assert!(asks, "silence");
     }
 
-    /// Who was paused for longer than an election timeout has heartbeats waiting.
+    /// A node paused for longer than an election timeout has heartbeats waiting.
     #[test]
     fn what_has_arrived_is_heard_before_the_time_is_looked_at() {
         let clock = StillClock::default();

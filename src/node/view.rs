@@ -1,4 +1,4 @@
-//! How a node stands, as one value: whoever watches it compares two of them.
+//! The state of a node as one value: observers compare two of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use crate::raft::Configuration;
 use crate::time::Instant;
 use crate::types::{LogIndex, Term};
 
-/// A node after some input. Made once a turn, so it copies numbers and shares the rest.
+/// The state of a node. Made once per turn, so it copies numbers and shares the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// How consensus stands.
     pub status: raft::Status,
-    /// As leader: when its lease ends by what it knows; nothing while it has none.
+    /// As leader: when its lease ends; `None` while it has none.
     pub lease_until: Option<Instant>,
-    /// What became of the writes of clients.
+    /// Counters of client writes.
     pub proposals: Proposals,
     /// The client leases.
     pub leases: LeaseTotals,
     /// The members.
     pub members: MembersInForce,
-    /// What the comparison of states with other nodes has shown.
+    /// The result of comparing states with other nodes.
     pub state_check: StateCheck,
     /// How many comparisons agreed.
     pub checks_agreed: u64,
-    /// For how long the disk has owed an answer, if that is longer than a promise lasts.
+    /// How long the disk has been silent, if longer than a promise lasts.
     pub disk_silent: Option<Duration>,
     /// How often a clock of this machine ran backwards (A4).
     pub clock_regressions: u64,
     /// An assumption that leases rest on was seen to fail (P37).
     pub lease_tripped: bool,
-    /// It may have forgotten what it acknowledged, and has not got it back.
+    /// It may have lost what it acknowledged, and has not recovered it.
     pub is_unproven: bool,
-    /// It is committed that this node is no member any more, and it does not lead.
+    /// Its removal is committed, and it does not lead.
     pub is_removed: bool,
-    /// What the cluster is, by all that is committed as far as this node knows.
+    /// The version that the cluster has agreed on, by the committed entries that this node knows.
     pub cluster_version: u16,
 }
 
@@ -46,25 +46,25 @@ pub struct NodeView {
 pub struct LeaseTotals {
     /// How many there are.
     pub leases: usize,
-    /// How many keys hang on them.
+    /// How many keys are attached to them.
     pub keys: u64,
-    /// How many are due and not gone yet; none off the leader.
+    /// How many are due and not ended yet; 0 elsewhere than on the leader.
     pub expiring: usize,
 }
 
 /// The configuration in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MembersInForce {
-    /// Where it stands in the log.
+    /// Its log index.
     pub index: LogIndex,
     /// It is known to be committed.
     pub is_committed: bool,
-    /// It.
+    /// The configuration.
     pub configuration: Arc<Configuration>,
 }
 
-/// The configuration as it was shared last, and where and in which term that was: another term may
-/// have put another one at the same place.
+/// The configuration that was shared last, with its index and the term then: in another term another
+/// configuration may have the same index.
 #[derive(Debug, Default)]
 pub(super) struct SharedConfiguration {
     pub(super) place: Option<(LogIndex, Term)>,

@@ -3,7 +3,7 @@
 //! The length that stands in front of a collection is only a claim, and what is short on the wire
 //! can be long in memory: an entry without a payload takes three bytes there and a hundred here, a
 //! member one and twenty. So a frame of permitted length could still ask for thirty times that.
-//! Whoever knows the most that a correct peer sends refuses more while it is read.
+//! So each collection names the most that a correct peer sends, and decoding stops above it.
 
 use std::fmt;
 use std::marker::PhantomData;

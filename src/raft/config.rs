@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-/// The longest promise a voter makes. It is also the longest time that nobody can be elected after
+/// The longest promise a voter makes. It is also the longest time without a possible election after
 /// a leader is lost, so a longer one is a mistake, or a message not to be trusted.
 pub const PROMISE_MAX: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ pub struct TimingOptions {
     pub election_timeout_max: Duration,
     /// Q: a leader that has no quorum for so long steps down.
     pub step_down_after: Duration,
-    /// P: how long voters promise the leader to elect nobody else.
+    /// P: how long voters promise the leader to elect no other.
     pub lease_duration: Duration,
     /// M: how much earlier than the promise the leader stops trusting it. A margin against clock
     /// rate and granularity; offset between clocks does not matter.

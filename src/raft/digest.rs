@@ -46,7 +46,7 @@ impl Digest {
         self.instant(at, self.steps_back);
     }
 
-    /// An instant whose age is told.
+    /// An instant whose age decides something.
     pub(super) fn age(&mut self, at: Instant) {
         self.instant(at, u64::MAX);
     }

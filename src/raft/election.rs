@@ -113,7 +113,7 @@ impl Consensus {
         (vote.last < self.log.last() && !planted!(LogIgnored)).then_some(Reason::Log)
     }
 
-    /// The gate before every election that nobody authorised.
+    /// The gate before every election that no leader authorised.
     fn reason_against_any_election(&self) -> Option<Reason> {
         if !self.promise.may_support_election(self.now) {
             return Some(Reason::Promise);
@@ -273,7 +273,7 @@ impl Consensus {
     }
 
     /// The leader of this term hands over: it has no lease any more, so nothing need be waited
-    /// for. Whoever is not exactly in that term, or not its equal, is not meant (P10).
+    /// for. A node of another term, or with another log, ignores it (P10).
     pub(super) fn handle_timeout_now(&mut self, from: NodeId, order: TimeoutNow) {
         let its = self.known_leader() == Some(from) || planted!(LateTransferWord);
         if !its || !self.may_campaign() {
@@ -300,7 +300,7 @@ impl Consensus {
             follower.leader = None;
         }
         if released {
-            // Somebody should stand soon, and not everybody at once.
+            // One voter should campaign soon, and not all at once.
             let soon = self.timing.heartbeat_interval;
             let due = self.now + self.up_to(soon);
             self.election_due = self.election_due.min(due);

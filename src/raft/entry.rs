@@ -10,7 +10,7 @@ use crate::raft::Configuration;
 use crate::raft::bounded::Weigh;
 use crate::types::LogId;
 
-/// How much of a command is told apart by its hash.
+/// How many bytes of a command its hash covers.
 const COMMAND_BYTES_HASHED: usize = 64;
 
 /// One log entry.

@@ -87,7 +87,7 @@ impl Consensus {
                 && leader.lease.is_live(self.now)
                 && !leader.lease.is_burned()
             {
-                // Nobody can lead a later term while our lease holds. A candidate would be no
+                // No node can lead a later term while our lease holds. A candidate would be no
                 // proof; a leader is (P37).
                 self.trip();
             }
@@ -120,7 +120,7 @@ impl Consensus {
         let RoleState::Follower(follower) = &mut self.role else {
             return None;
         };
-        // The newest round is told, even if an older one comes in after it.
+        // The reply names the newest round, even if an older one arrives after it.
         if !promised || !follower.heard.promised || message.round > follower.heard.round {
             follower.heard = Heard {
                 round: message.round,
@@ -267,7 +267,7 @@ impl Consensus {
         self.put_questions(leader);
     }
 
-    /// A name for a message that leaves after this: whoever gives it back has heard of us since.
+    /// A name for a message that is sent after this: a reply with it was made after now.
     fn draw_name(&mut self) -> RoundId {
         let name = RoundId(self.next_name);
         self.next_name += 1;

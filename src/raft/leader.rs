@@ -68,7 +68,7 @@ impl Consensus {
     fn take_over_waiting_reads(&mut self) {
         for (mode, read) in self.read_index.take_all() {
             if mode == ReadMode::Lease {
-                // Void yet; and whoever insists on it does not wait.
+                // The lease is not valid yet, and a lease-only read does not wait.
                 let refusal = Output::RefuseRead(read, ReadRefusal::LeaseVoid);
                 self.outputs.push_back(refusal);
             } else if let RoleState::Leader(leader) = &mut self.role {
@@ -78,7 +78,7 @@ impl Consensus {
     }
 
     pub(super) fn tick_leader(&mut self) {
-        // Whoever decides alone has its quorum whenever it looks.
+        // A sole voter always has its quorum.
         self.recompute_lease();
         let stalled = self.disk_is_stalled(self.timing.step_down_after);
         let stalled = stalled && !planted!(SilentDiskLeads);
@@ -88,7 +88,7 @@ impl Consensus {
         let deserted = leader.lease.quorum_at() + self.timing.step_down_after;
         let alone = self.now.possibly_after(deserted) && !planted!(NoStepDown);
         if alone || stalled {
-            // And stops beating: those whom it still reaches may elect another (P12).
+            // No more heartbeats, so that the voters it still reaches may elect another leader (P12).
             return self.leave_leadership(Invalidation::QuorumLost);
         }
         let now = self.now;
@@ -130,7 +130,7 @@ impl Consensus {
 
     // What peers answer.
 
-    /// Notes the promise, and returns whoever made it, if what it says can be.
+    /// Records the promise, and returns the progress of its sender if the message is plausible.
     fn heard(&mut self, from: NodeId, heard: Heard) -> Option<&mut Progress> {
         let newest = self.newest_round();
         let RoleState::Leader(leader) = &mut self.role else {
@@ -523,7 +523,7 @@ impl Consensus {
     /// A hand-over that came to nothing leaves this term without a lease for good: the word to
     /// campaign may still arrive (P9). A lease needs a new term, so the leader succeeds itself: it
     /// takes no more proposals until all it holds is committed and applied, and then campaigns for
-    /// the next term as whoever it handed over to would.
+    /// the next term as the target would have.
     ///
     /// That is safe because a vote for term T + 1 may pass over promises exactly when the leader of
     /// T has no lease any more and will have none (P10, Theorem 1, step 5), and this leader burned its

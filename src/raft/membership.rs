@@ -3,14 +3,14 @@
 //! A change of voters takes two entries. The first, in force from its append on, is *joint*: every
 //! decision needs a majority of the old voters and one of the new. Once it is committed the leader
 //! appends the second by itself, which leaves the new alone. So two majorities that know nothing of
-//! each other never exist, whatever the change is and whoever has heard of it; and the same holds
+//! each other never exist, whatever the change is and whichever nodes know of it; and the same holds
 //! for a lease, which counts a round only if both majorities have promised it (P13). Any set of
 //! voters may follow any other, which makes the replacement of a member one step.
 //!
-//! Who is new begins as a learner: it receives the log, promises like everybody (it may be a voter
+//! A new member begins as a learner: it receives the log, promises like any other (it may be a voter
 //! in a configuration that it has not heard of yet) and counts for nothing (P14). One that is to
 //! become a voter is promoted by its leader, once it lacks little. It may also be asked for its vote
-//! before it knows that it has one, and gives it: whoever asks decides whom to count.
+//! before it knows that it has one, and grants it: the candidate decides which votes count.
 //!
 //! What is refused, and why:
 //!
@@ -21,9 +21,9 @@
 //! - a change after which fewer voters answer than are needed to decide anything.
 //!
 //! A leader that removes itself leads until that is committed, counting others alone. Then it gives
-//! its lease up, hands over, and steps down. Whoever else is removed is told so for a while, because
-//! nobody would send it anything any more; if it does not hear, it cannot disturb: others have
-//! promised not to elect it, and it holds less than they do.
+//! its lease up, transfers leadership, and steps down. Any other removed member is notified for a
+//! while, because it no longer receives the log. One that does not learn of its removal cannot
+//! disturb: voters have promised not to elect it, and its log is shorter than theirs.
 
 use bytes::Bytes;
 
@@ -230,8 +230,8 @@ impl Consensus {
         self.settle();
     }
 
-    /// Brings the set of peers in line with the configuration in force. Who is new has promised
-    /// nothing (P15); who leaves is told so for a while.
+    /// Brings the set of peers in line with the configuration in force. A new peer has promised
+    /// nothing (P15); a removed peer is notified for a while.
     fn meet_configuration(&mut self) {
         let members = self.log.configuration().members();
         let last = self.log.last().index.previous();
@@ -296,7 +296,7 @@ impl Consensus {
     }
 
     /// A leader that is no voter any more gives leadership to one that is: by a hand-over, so that
-    /// nobody has to wait until its promises are over.
+    /// no election has to wait until its promises end.
     fn hand_over_for_good(&mut self) {
         let RoleState::Leader(leader) = &self.role else {
             return;
@@ -307,7 +307,7 @@ impl Consensus {
         }
     }
 
-    /// Steps down, and then releases whoever has promised (P36).
+    /// Steps down, and then releases the voters from their promises (P36).
     pub(super) fn resign(&mut self) {
         self.leave_leadership(Invalidation::ConfigurationChanged);
         for peer in self.log.configuration().members() {
@@ -315,7 +315,7 @@ impl Consensus {
         }
     }
 
-    /// Who left has been told, or does not listen.
+    /// Stops notifying removed peers that know, or that have not answered for long.
     pub(super) fn forget_who_left(&mut self) {
         let settled = self.is_configuration_committed();
         let (now, patience) = (self.now, self.timing.election_timeout_max);

@@ -5,7 +5,7 @@
 //! says whether it promised ([`Heard`]). A lease is counted from those echoes alone, so a late,
 //! doubled or reordered answer can only make it older, never newer (P25, P27, P28).
 //!
-//! Nothing here trusts its sender: whoever receives a message checks what it says.
+//! No message is trusted: the receiver checks what it says.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,9 +26,9 @@ const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 128)
 /// A message with its sender, receiver and the sender's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Who says it.
+    /// The sender.
     pub from: NodeId,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
     /// The sender's term.
     pub term: Term,
@@ -180,7 +180,7 @@ pub struct VoteReply {
 pub struct Heartbeat {
     /// The newest round created before this message was.
     pub round: RoundId,
-    /// How long the receiver is asked to elect nobody.
+    /// How long the receiver is asked to support no election.
     pub promise: Duration,
     /// The leader's commit index. The receiver follows as far as it knows its log to be the
     /// leader's.
@@ -231,11 +231,11 @@ pub struct Append {
 pub struct Appended {
     /// The round, and the promise.
     pub heard: Heard,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// What became of an [`Append`].
+/// The result of an [`Append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Everything up to here is the leader's and durable.

@@ -10,13 +10,13 @@
 //! transfer), and those of docs/protocol.md, whose names (P1 to P39, A1 to A24, N1 to N9) stand
 //! beside the code that keeps them:
 //!
-//! - A voter that hears its leader promises to help nobody else to be elected for a while. The
+//! - A voter that hears its leader promises to support no other candidate for a while. The
 //!   promise is a field of its own: no term, role or message ends it, only time, or the word of the
 //!   leader that it was made to.
 //! - A leader counts its lease from the moment at which it *created* the round that a quorum
 //!   echoed, and stops trusting it before any of the promises can end.
 //! - Whatever ends a lease zeroes the shared cell first, and is done or said afterwards.
-//! - What is not durable is not told: votes, acknowledgements, and promises longer than any before
+//! - What is not durable is not sent: votes, acknowledgements, and promises longer than any before
 //!   wait inside for [`Input::Persisted`]. So a driver can not send too early.
 //!
 //! A log may be cut at its beginning once the state machine holds that durably

@@ -20,7 +20,7 @@ pub struct ReadId(pub u64);
 pub struct HardState {
     /// The latest term this node has seen.
     pub term: Term,
-    /// Whom it voted for in that term.
+    /// The candidate that it voted for in that term.
     pub vote: Option<NodeId>,
     /// The longest promise it ever made: how long it keeps silent after a boot.
     pub promise_floor: Duration,
@@ -106,7 +106,7 @@ pub enum ReadRefusal {
     LeaseVoid,
 }
 
-/// What consensus is told.
+/// An input of consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A message of a peer arrived.
@@ -133,7 +133,7 @@ pub struct Status {
     pub role: Role,
     /// Its term.
     pub term: Term,
-    /// Whom it believes to lead.
+    /// The leader, as far as it knows.
     pub leader: Option<NodeId>,
     /// Last entry in its log.
     pub last: LogId,

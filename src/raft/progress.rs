@@ -64,7 +64,7 @@ pub(super) struct Progress {
 enum Snapshot {
     /// Not that we know.
     None,
-    /// The shell was told to send one, and has not said that this is over.
+    /// One was ordered from the shell, which has not reported its end.
     UnderWay,
     /// One was sent; whether it has helped is heard by then.
     Sent { until: Instant },

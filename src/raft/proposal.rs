@@ -12,7 +12,7 @@ pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
 pub enum Change {
     /// A new member, as a learner at first.
     Add {
-        /// Who. An identity that was removed must not come back: it has promised and voted.
+        /// The member. An identity that was removed must not come back: it has promised and voted.
         member: NodeId,
         /// What the shell keeps about it.
         details: Bytes,
@@ -25,7 +25,7 @@ pub enum Change {
     Remove(NodeId),
     /// What the shell keeps about a member is something else now.
     Update {
-        /// Who.
+        /// The member.
         member: NodeId,
         /// What is kept.
         details: Bytes,
@@ -35,7 +35,7 @@ pub enum Change {
 /// What a new member becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joining {
-    /// A learner, until somebody promotes it.
+    /// A learner, until it is promoted by a change.
     Learner,
     /// A voter, as soon as it has caught up.
     Voter,
@@ -58,7 +58,7 @@ pub enum MembershipError {
     NoVoter,
     /// It is no learner.
     NoLearner,
-    /// Nobody would be left to decide.
+    /// No voter would be left.
     LastVoter,
     /// The learner lacks so many entries; `None` while it has not acknowledged anything.
     Behind(Option<u64>),
@@ -80,7 +80,7 @@ pub enum MembershipError {
 pub enum ProposalError {
     /// This node does not lead.
     NotLeader {
-        /// Who does, where known.
+        /// The leader, where known.
         leader: Option<NodeId>,
     },
     /// A leadership transfer is under way; ask again shortly.

@@ -11,7 +11,7 @@ use crate::types::{LogIndex, NodeId, Role, Term};
 pub struct Published {
     commit: AtomicU64,
     term: AtomicU64,
-    /// 0 for nobody.
+    /// 0 for none.
     leader: AtomicU64,
     role: AtomicU8,
     lease: Slot<LeaseCell>,
@@ -43,7 +43,7 @@ impl Published {
         Term(self.term.load(Ordering::Acquire))
     }
 
-    /// Whom the node believes to lead.
+    /// The leader, as far as the node knows.
     pub fn leader(&self) -> Option<NodeId> {
         let id = self.leader.load(Ordering::Acquire);
         (id != 0).then_some(NodeId(id))

@@ -1,4 +1,4 @@
-//! Who decides: configurations, and majorities of votes, of indexes and of rounds.
+//! Configurations, and majorities of votes, of indexes and of rounds.
 //!
 //! One function answers every question: the largest value that a majority has reached. Over
 //! acknowledged indexes it is the commit index, over acknowledged rounds the start of the leader
@@ -22,7 +22,7 @@ pub const DETAILS_BYTES_MAX: usize = 2 << 10;
 /// Members that all sets of a configuration can name together.
 const NAMED_MAX: usize = 3 * MEMBERS_MAX;
 
-/// Who votes. While `outgoing` is present the configuration is joint and every decision needs a
+/// The members and voters. While `outgoing` is present the configuration is joint and every decision needs a
 /// majority of both sets (Raft, section 6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Configuration {
@@ -73,7 +73,7 @@ impl Configuration {
         members
     }
 
-    /// How many members its sets name; whoever is in several counts several times.
+    /// How many members its sets name; a member of several sets counts several times.
     pub(super) fn len(&self) -> usize {
         let outgoing = self.outgoing.as_ref().map_or(0, BTreeSet::len);
         let kept = self.joining.len() + self.details.len();
@@ -110,7 +110,7 @@ impl Configuration {
         sole(&self.voters) && self.outgoing.as_ref().is_none_or(sole)
     }
 
-    /// Whether those for whom `agrees` holds can decide.
+    /// Whether the members for which `agrees` holds are a quorum.
     pub(super) fn has_quorum(&self, agrees: impl Fn(NodeId) -> bool) -> bool {
         self.quorum_value(|id| agrees(id).then_some(())).is_some()
     }

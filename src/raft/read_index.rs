@@ -6,7 +6,7 @@
 //! ones as well, and whatever got lost is made good by the next. No clock of ours takes part.
 //!
 //! Reads outlive a change of leader: they have not been confirmed, so the next leader may confirm
-//! them. Who hears of no leader for an election timeout gives them up.
+//! them. A node that hears of no leader for an election timeout gives them up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,12 +37,12 @@ struct Queue {
 }
 
 impl ReadIndexQueues {
-    /// Whether nobody waits.
+    /// Whether no read waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(|queue| queue.waiting.is_empty())
     }
 
-    /// Whether no more may wait.
+    /// Whether no further read may wait.
     pub(super) fn is_full(&self) -> bool {
         let waiting = self.queues.iter().map(|queue| queue.waiting.len());
         waiting.sum::<usize>() >= READS_WAITING_MAX
@@ -65,7 +65,7 @@ impl ReadIndexQueues {
         }
     }
 
-    /// A question is put at `now`: everybody who waits has arrived before it.
+    /// A question is sent at `now`: every waiting read arrived before it.
     pub(super) fn put(&mut self, mode: ReadMode, name: RoundId, now: Instant) {
         let (first, _) = self.put.unwrap_or((name, name));
         self.put = Some((first, name));
@@ -80,7 +80,7 @@ impl ReadIndexQueues {
         queue.under_way.push_back((name, now));
     }
 
-    /// The question `name` was answered: the next read that had arrived when it was put. Nobody, if
+    /// The question `name` was answered: the next read that had arrived when it was put. `None`, if
     /// this process has put no such question: the answer is to an earlier one's, and may be older
     /// than every read that waits here, whatever the order of the names says.
     pub(super) fn pop_answered(&mut self, mode: ReadMode, name: RoundId) -> Option<ReadId> {
@@ -101,7 +101,7 @@ impl ReadIndexQueues {
         queue.waiting.pop_front().map(|(read, _)| read)
     }
 
-    /// Whoever was asked does not lead us any more: all must be asked again.
+    /// The leader that was asked leads no more: all questions must be sent again.
     pub(super) fn ask_again(&mut self) {
         for queue in &mut self.queues {
             queue.under_way.clear();
@@ -111,7 +111,7 @@ impl ReadIndexQueues {
         }
     }
 
-    /// Everybody who waits, in the order of arrival within each mode.
+    /// Takes all waiting reads, in the order of arrival within each mode.
     pub(super) fn take_all(&mut self) -> Vec<(ReadMode, ReadId)> {
         let mut all = Vec::new();
         for mode in ReadMode::ALL {

@@ -2,9 +2,9 @@
 //!
 //! A round that was created after a read arrived, and that a quorum answered in the same term,
 //! proves that this node was still the leader when the read arrived; no clock is involved. Reads
-//! that arrive together share one round, whoever they came from, and while a few rounds are on
-//! their way those that arrive wait for the next. Who does not insist on a round is let go by the
-//! lease, should it come to life before.
+//! that arrive together share one round, local or from followers, and while a few rounds are in
+//! flight, later reads wait for the next. A read that does not require a round is answered by the
+//! lease, if it becomes valid first.
 
 use std::collections::VecDeque;
 
@@ -17,14 +17,14 @@ pub(super) const READS_WAITING_MAX: usize = 65_536;
 /// Rounds that may be on their way for reads alone.
 const ROUNDS_UNDER_WAY_MAX: usize = 4;
 
-/// Who waits.
+/// The origin of a waiting read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reader {
     /// A read of this node.
     Local(ReadId, ReadMode),
     /// A follower's question (F1).
     Follower {
-        /// Who asks.
+        /// The follower.
         peer: NodeId,
         /// The question's name.
         name: RoundId,
@@ -33,9 +33,9 @@ pub(super) enum Reader {
     },
     /// A damaged peer that wants to know how much it must hold (A23).
     Rejoining {
-        /// Who.
+        /// The peer.
         peer: NodeId,
-        /// In which of its lives.
+        /// Names the process, so that a reply to an earlier one does not count.
         nonce: u64,
     },
 }
@@ -44,7 +44,7 @@ pub(super) enum Reader {
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Reads {
     /// In order of arrival; those without a round are at the end.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingRead>,
     under_way: VecDeque<RoundId>,
     /// How many of them the lease may serve.
     leasable: usize,
@@ -61,7 +61,7 @@ impl Reader {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Waiting {
+struct PendingRead {
     reader: Reader,
     /// The commit index captured after it arrived.
     index: LogIndex,
@@ -70,7 +70,7 @@ struct Waiting {
 }
 
 impl Reads {
-    /// Whether no more may wait.
+    /// Whether no further read may wait.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= READS_WAITING_MAX
     }
@@ -83,7 +83,7 @@ impl Reads {
     /// A read arrived; `index` is the commit index, captured since.
     pub(super) fn push(&mut self, reader: Reader, index: LogIndex) {
         self.leasable += usize::from(reader.is_leasable());
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(PendingRead {
             reader,
             index,
             round: None,
@@ -96,7 +96,7 @@ impl Reads {
             && self.under_way.len() < ROUNDS_UNDER_WAY_MAX
     }
 
-    /// A round was created: whoever has none waits for this one.
+    /// A round was created: reads without one wait for it.
     pub(super) fn assign(&mut self, round: RoundId) {
         let without = self.waiting.iter_mut().rev();
         let mut any = false;
@@ -128,12 +128,13 @@ impl Reads {
         Some((read.reader, read.index))
     }
 
-    /// Whether somebody waits whom the lease may serve.
+    /// Whether a read waits that the lease may serve.
     pub(super) fn has_leasable(&self) -> bool {
         self.leasable > 0
     }
 
-    /// Whom the lease may serve; each arrived before the clock was read that it was judged by.
+    /// Takes the reads that the lease may serve. Each arrived before the clock reading that the lease
+    /// is checked against.
     pub(super) fn take_leasable(&mut self) -> Vec<Reader> {
         self.leasable = 0;
         let mut taken = Vec::new();
@@ -147,7 +148,7 @@ impl Reads {
         taken
     }
 
-    /// Everybody who waits, because leadership is over.
+    /// Takes all waiting reads, because leadership has ended.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Reader> {
         self.under_way.clear();
         self.leasable = 0;

@@ -1,4 +1,4 @@
-//! What a node is in its term, and what dies with that.
+//! The roles of a node, and the state that ends with each.
 //!
 //! Whatever must outlive a role (term, vote, log, and the promise to elect nobody) is kept in
 //! [`Consensus`](super::Consensus) itself.
@@ -30,13 +30,13 @@ pub(super) enum RoleState {
 /// What a follower knows of its leader, and owes it.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Follower {
-    /// Who leads this term, where known.
+    /// The leader of this term, where known.
     pub(super) leader: Option<NodeId>,
     /// The newest round heard from it, and whether it was promised.
     pub(super) heard: Heard,
     /// Our log is known to be the leader's up to here.
     pub(super) verified: LogIndex,
-    /// The highest commit index it has told.
+    /// The highest commit index that the leader has sent.
     pub(super) leader_commit: LogIndex,
     /// How far we have acknowledged.
     pub(super) acknowledged: LogIndex,
@@ -44,7 +44,7 @@ pub(super) struct Follower {
     pub(super) owes_reply: bool,
     /// An acknowledgement is due once the log is durable up to here.
     pub(super) owes_acknowledgement: Option<LogIndex>,
-    /// An append did not fit, and the leader must be told where the logs part.
+    /// An append did not fit; the reply must say where the logs diverge.
     pub(super) owes_conflict: Option<Conflict>,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Campaign {
     pub(super) round: RoundId,
     /// When it was put.
     pub(super) created: Instant,
-    /// Who said yes. Our own vote enters once it is durable.
+    /// The voters that granted it. Our own vote enters once it is durable.
     pub(super) granted: BTreeSet<NodeId>,
-    /// Who promised, too (H1).
+    /// The voters that promised, too (H1).
     pub(super) promised: BTreeSet<NodeId>,
     /// The term whose leader handed over to us, while the promises that come with its voters' votes
     /// bear a lease.
@@ -69,7 +69,7 @@ pub(super) struct Campaign {
 pub(super) struct Leader {
     /// Every other member, and those on their way out.
     pub(super) peers: BTreeMap<NodeId, Progress>,
-    /// Who is no member any more and is yet to be told: since when.
+    /// Removed peers that are still being notified, and since when.
     pub(super) leaving: BTreeMap<NodeId, Instant>,
     /// The lease of this leadership.
     pub(super) lease: LeaderLease,
@@ -87,14 +87,14 @@ pub(super) struct Leader {
     pub(super) uncommitted_bytes: usize,
 }
 
-/// A hand-over under way.
+/// A leadership transfer in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
-    /// To whom; ourselves, to begin a term with a lease after a hand-over failed.
+    /// The target; this node itself, to begin a term with a lease after a transfer failed.
     pub(super) target: NodeId,
     /// Given up at this instant.
     pub(super) until: Instant,
-    /// The target was told, with this as our last entry.
+    /// `TimeoutNow` was sent, with this as our last entry.
     pub(super) told: Option<LogId>,
 }
 

@@ -1,8 +1,8 @@
 //! A log without its beginning, and whole states in its place.
 //!
 //! What lies at or below the base is committed and in the state machine, durably; so the log agrees
-//! there with that of every leader, and whoever needs it gets the state machine instead. A leader
-//! never waits for that: it orders the sending and goes on with everybody else.
+//! there with that of every leader, and a follower that needs truncated entries receives a snapshot
+//! instead. A leader never waits for that: it orders the transfer and goes on replicating.
 //!
 //! A state that was received is not consensus' to judge: the shell has checked that it is whole and
 //! durable. What is decided here is whether it may take the place of what this replica has:
@@ -66,7 +66,7 @@ impl Consensus {
     /// has forgotten, and will say nothing else until it does.
     fn holds_state(&mut self, index: LogIndex) {
         if let RoleState::Follower(follower) = &mut self.role {
-            // Committed, so it is in the log of whoever leads.
+            // Committed, so it is in the log of every later leader.
             follower.verified = follower.verified.max(index);
             follower.owes_acknowledgement = Some(follower.verified);
             follower.owes_conflict = None;

@@ -190,7 +190,7 @@ impl StalenessTracker {
         }
     }
 
-    /// The clock ran backwards: no age can be told from what it said before (A4).
+    /// The clock ran backwards: its earlier readings prove no age (A4).
     pub(super) fn forget(&mut self, published: &Slot<Staleness>) {
         planted!(AgeOverStepBack => return);
         *self = Self::default();

@@ -179,7 +179,7 @@ impl LeaseTracker {
         }
     }
 
-    /// That stands in the log at `index`.
+    /// The continuation is in the log at `index`.
     pub fn continued(&mut self, index: LogIndex) {
         if let Some(promotion) = &mut self.promotion {
             promotion.continuing = Some(index);

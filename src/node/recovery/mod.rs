@@ -1,7 +1,7 @@
 //! What a node does at its start with what its disk holds.
 //!
 //! The disk of a member may be new, or hold what an earlier process left: whole, damaged, restored from a
-//! backup, set aside, in quarantine, or emptied by somebody who did not know what is forgotten with it.
+//! backup, set aside, in quarantine, or emptied by mistake.
 //! What follows from that is one pure function, [`decide`]: from [`Disk`], the facts, and [`Member`], the
 //! configuration, to the next [`Step`]. The shell carries the step out, looks again, and asks again, until
 //! the step is [`Step::Start`]; or it stops with a [`Refusal`].

@@ -210,9 +210,8 @@ impl Consensus {
         self.rng.seed(seed);
     }
 
-    /// Forgets what serves nobody but readers at followers: how old the state is, and the names and
-    /// instants that tell it. Where nobody reads so, nothing else rests on it, and it would tell
-    /// apart what is alike.
+    /// Forgets what only reads at followers need: the age of the state, and the names and instants
+    /// that prove it. In a search without such reads it would make equal states differ.
     pub fn forget_ages(&mut self) {
         self.staleness = StalenessTracker::default();
         self.next_name = 0;

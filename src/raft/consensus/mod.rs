@@ -1,10 +1,10 @@
-//! [`Consensus`]: the state, the doors, and the one place that decides by (role, message).
+//! [`Consensus`]: the state, its inputs and outputs, and the one place that decides by (role, message).
 //!
 //! What happens inside one role is in its own file: elections in `election.rs`, following in
 //! `follower.rs`, leading in `leader.rs`.
 //!
-//! Effects are gathered: `handle`, `propose` and `read` change state, and the first `poll_output`
-//! after them writes down everything that follows from it. So a batch of inputs costs one write to
+//! Effects are batched: `handle`, `propose` and `read` change state, and the first `poll_output` after
+//! them collects everything that follows from it. So a batch of inputs costs one write to
 //! the log, one append per follower and one round, however many inputs it had.
 
 mod explore;
@@ -56,7 +56,7 @@ pub struct Consensus {
     pub(super) hard: HardState,
     /// `hard` has changed since it was last handed out to be written.
     pub(super) hard_unsaved: bool,
-    /// Under this ticket it was last handed out.
+    /// The ticket under which it was last handed out.
     hard_ticket: Ticket,
     issued: Ticket,
     persisted: Ticket,
@@ -235,7 +235,7 @@ impl Consensus {
         consensus
     }
 
-    /// Takes one input in. Total: whatever a message says, there is a result.
+    /// Handles one input. Total: no message makes it fail.
     pub fn handle(&mut self, now: Instant, input: Input) {
         self.observe(now);
         match input {
@@ -351,10 +351,10 @@ impl Consensus {
         Ok(())
     }
 
-    /// Hands leadership to `target`, or to the most up to date voter, and says to whom.
+    /// Transfers leadership to `target`, or to the most up-to-date voter, and returns the target.
     ///
     /// Proposals are refused until the hand-over succeeds or, after an election timeout, is given
-    /// up; the lease of this term ends when the target is told, and stays ended (P9).
+    /// up; the lease of this term ends when `TimeoutNow` is sent, and stays ended (P9).
     ///
     /// # Errors
     /// Refused transfers change nothing.
@@ -402,7 +402,7 @@ impl Consensus {
         (silent > self.timing.lease_duration).then_some(silent)
     }
 
-    /// How it stands.
+    /// Role, term, leader and log position.
     pub fn status(&self) -> Status {
         Status {
             role: self.role_now(),
@@ -426,12 +426,12 @@ impl Consensus {
         }
     }
 
-    /// The term that it leads, if it does: less than all of [`Self::status`], for whoever asks often.
+    /// The term that it leads, if it does: cheaper than [`Self::status`].
     pub(crate) fn leads_in(&self) -> Option<Term> {
         matches!(self.role, RoleState::Leader(_)).then_some(self.hard.term)
     }
 
-    /// As leader: every other member, with how far it has acknowledged this log. Nobody off the leader.
+    /// As leader: every other member, with how far it has acknowledged this log. Empty elsewhere.
     pub fn followers(&self) -> impl Iterator<Item = (NodeId, LogIndex)> {
         let peers = match &self.role {
             RoleState::Leader(leader) => Some(&leader.peers),
@@ -467,8 +467,8 @@ impl Consensus {
         self.log.configuration_index()
     }
 
-    /// Whether this node was a member, and it is committed that it is none any more. It takes part
-    /// in nothing then but by answering whoever asks it; it had better stop.
+    /// Whether this node was a member and its removal is committed. It then takes no part except to
+    /// answer messages, and should stop.
     pub fn is_removed(&self) -> bool {
         self.is_configuration_committed()
             && !self.log.configuration().is_member(self.id)
@@ -525,7 +525,7 @@ impl Consensus {
         self.quarantine.is_some()
     }
 
-    // What is decided.
+    // Inputs.
 
     fn receive(&mut self, envelope: Envelope) {
         let Envelope {
@@ -565,7 +565,7 @@ impl Consensus {
                 && matches!(message, Message::HeartbeatReply(_) | Message::Appended(_))
             || planted!(LateTransferWord) && matches!(message, Message::TimeoutNow(_));
         match (&self.role, message) {
-            // Who would elect us may well be behind us.
+            // The sender may be in an earlier term than ours.
             (RoleState::PreCandidate(_), Message::PreVoteReply(reply)) => {
                 self.handle_pre_vote_reply(from, reply);
             }
@@ -594,14 +594,14 @@ impl Consensus {
             (RoleState::Follower(_), Message::TimeoutNow(order)) if current => {
                 self.handle_timeout_now(from, order);
             }
-            // An answer to a question of yesterday.
+            // A late reply to an earlier role or term.
             _ => {}
         }
     }
 
-    /// Whether answers and orders of `from` are taken: it is a member; or we answer to it, who may
-    /// have removed itself, or have added us in a configuration that is yet to come; or it is on its
-    /// way out and still told so.
+    /// Whether answers and orders of `from` are accepted: it is a member; or it is the leader we
+    /// follow, which may have removed itself or added us in a configuration that we lack; or it is a
+    /// removed peer that is still being notified.
     fn is_expected(&self, from: NodeId) -> bool {
         self.log.configuration().is_member(from)
             || match &self.role {
@@ -641,13 +641,13 @@ impl Consensus {
         if self.may_campaign() {
             self.handle_election_timeout();
         } else if self.known_leader().is_some() {
-            // Who cannot stand does not hold on to a leader that is gone, or that has let it go.
+            // A node that may not campaign still forgets a leader that fell silent or released it.
             self.role = RoleState::Follower(Follower::default());
             self.read_index.ask_again();
         }
     }
 
-    /// What follows from a change of state, whatever changed it.
+    /// Everything that follows from a change of state.
     pub(super) fn settle(&mut self) {
         self.leave_quarantine();
         planted!(ConfigurationAtCommit => self.log.committed = self.commit);
@@ -669,8 +669,8 @@ impl Consensus {
 
     // Changes of term and role.
 
-    /// Enters `term`, in memory at once: from here on, nobody of an earlier term is promised
-    /// anything (P38). The promise made so far stays (P6).
+    /// Enters `term`, in memory at once: from here on no leader of an earlier term gets a promise
+    /// (P38). The promise made so far stays (P6).
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
         self.leave_leadership(Invalidation::StepDown);
@@ -696,13 +696,13 @@ impl Consensus {
         if !deposed {
             self.published.end_lease();
         }
-        // Reads of our own ask whoever leads next. A follower asks again by itself.
+        // Local reads are sent to the next leader. A follower asks again by itself.
         for reader in leader.reads.drain() {
             if let Reader::Local(id, mode) = reader {
                 self.read_index.push(mode, id);
             }
         }
-        // Who lost its quorum may be alone: its readers had better ask elsewhere.
+        // A leader that lost its quorum may be partitioned: its reads should go elsewhere soon.
         if reason != Invalidation::QuorumLost {
             self.heard_leader_at = self.now;
         }
@@ -722,7 +722,7 @@ impl Consensus {
 
     // Time.
 
-    /// Takes note of the time. A clock that ran backwards is not corrected: it voids the lease,
+    /// Records the time. A clock that ran backwards is not corrected: it voids the lease,
     /// and every deadline is brought within its distance of the new reading (A4).
     pub(super) fn observe(&mut self, now: Instant) {
         if now.went_back_since(self.now) && !planted!(StepBackIgnored) {
@@ -773,7 +773,7 @@ impl Consensus {
         round
     }
 
-    // What is.
+    // Questions about the state.
 
     /// Whether this node may ever stand for election as things are.
     ///
@@ -818,7 +818,7 @@ impl Consensus {
         }
     }
 
-    // What goes out.
+    // Effects.
 
     pub(super) fn send(&mut self, to: NodeId, message: Message) {
         if to != self.id {
@@ -836,7 +836,7 @@ impl Consensus {
         }
     }
 
-    /// Writes down every effect that follows from the state.
+    /// Collects every effect that follows from the state.
     fn flush(&mut self) {
         self.start_read_round();
         self.persist();

@@ -25,7 +25,7 @@ impl Hub {
     /// `view`, because there is nothing to deliver.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's own, which is fatal.
     pub fn feed<V: View>(
         &mut self,
         view: &V,
@@ -54,7 +54,7 @@ impl Hub {
     /// changes from the store.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's own, which is fatal.
     pub(in crate::watch) fn publish<V: View>(
         &mut self,
         view: &V,
@@ -123,7 +123,7 @@ impl Hub {
     /// done at once. `view` is the current store.
     ///
     /// # Errors
-    /// The store's own; fatal for whoever reads it.
+    /// The store's own, which is fatal.
     pub fn catch_up<V: View>(
         &mut self,
         view: &V,

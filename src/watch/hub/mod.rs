@@ -207,7 +207,7 @@ impl Hub {
     /// was fed with.
     ///
     /// # Errors
-    /// Outside, the store's own; fatal for whoever reads it. Inside, why the watch is refused:
+    /// Outside, the store's own, which is fatal. Inside, why the watch is refused:
     /// [`ErrorKind::Compacted`], or [`ErrorKind::SlowDown`] if there are too many.
     pub fn register<V: View>(
         &mut self,
