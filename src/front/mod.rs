@@ -10,10 +10,10 @@
 //! the one before and consumes it.
 //!
 //! 1. [`Batch`]: the entries are applied, and not visible.
-//! 2. [`Shown`]: every look at the database finds what they changed.
-//! 3. [`Cached`]: so does the cache of current records.
-//! 4. [`Revised`]: the revision is published (A10).
-//! 5. [`Published`]: the applied index is, so reads may be answered from this state (A7).
+//! 2. [`ShownBatch`]: every look at the database finds what they changed.
+//! 3. [`CachedBatch`]: so does the cache of current records.
+//! 4. [`RevisedBatch`]: the revision is published (A10).
+//! 5. [`PublishedBatch`]: the applied index is, so reads may be answered from this state (A7).
 //!
 //! A reader goes the other way ([`Front::get`]): applied index, revision, lookup. So a reader that sees an
 //! index applied sees everything up to it. Whatever needs more than one key takes a [`Snapshot`], which
@@ -46,8 +46,8 @@
 //! Nor while the cache has what was there before:
 //!
 //! ```compile_fail
-//! # use leasehold::front::{Database, Shown, Writer};
-//! fn revised_before_it_is_cached<D: Database>(shown: Shown<&mut Writer<D>>) {
+//! # use leasehold::front::{Database, ShownBatch, Writer};
+//! fn revised_before_it_is_cached<D: Database>(shown: ShownBatch<&mut Writer<D>>) {
 //!     shown.revise();
 //! }
 //! ```
@@ -55,8 +55,8 @@
 //! Nor before the revision that belongs to it:
 //!
 //! ```compile_fail
-//! # use leasehold::front::{Cached, Database, Writer};
-//! fn applied_before_its_revision<D: Database>(cached: Cached<&mut Writer<D>>) {
+//! # use leasehold::front::{CachedBatch, Database, Writer};
+//! fn applied_before_its_revision<D: Database>(cached: CachedBatch<&mut Writer<D>>) {
 //!     cached.publish();
 //! }
 //! ```
@@ -93,6 +93,6 @@ mod tests;
 
 pub use database::Database;
 pub use durable::{Durable, Truncation};
-pub use publish::{Batch, Cached, Published, Revised, Shown, Writer};
-pub use replace::{Handle, Retired};
+pub use publish::{Batch, CachedBatch, PublishedBatch, RevisedBatch, ShownBatch, Writer};
+pub use replace::{Handle, RetiredState};
 pub use state::{Front, Point, Snapshot};

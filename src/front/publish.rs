@@ -13,7 +13,7 @@ use crate::wire::point::Record;
 use super::cache::Known;
 use super::database::{Ahead, Database};
 use super::durable::Durable;
-use super::replace::{Handle, Retired};
+use super::replace::{Handle, RetiredState};
 use super::state::{Front, Snapshot};
 
 /// The right to change a state: there is one of it, for the one thread that applies.
@@ -60,14 +60,14 @@ impl<D: Database> Writer<D> {
 
     /// Puts `newer` in the place of this state: every later read, by any handle, finds
     /// that one. `newer` has applied at least as much, and has no other handle yet.
-    pub fn replace(&mut self, newer: Self) -> Retired<D> {
+    pub fn replace(&mut self, newer: Self) -> RetiredState<D> {
         self.handle.set(Arc::clone(&newer.front));
         let front = std::mem::replace(&mut self.front, newer.front);
-        Retired { front }
+        RetiredState { front }
     }
 }
 
-impl<D: Database> Retired<D> {
+impl<D: Database> RetiredState<D> {
     /// The database, unless a reader still holds it.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ where
     ///
     /// # Errors
     /// Any is fatal, and nothing is shown.
-    pub fn show(self) -> Result<Shown<W>, D::Error> {
+    pub fn show(self) -> Result<ShownBatch<W>, D::Error> {
         let Self { writer, overlay } = self;
         let progress = kv::progress(&overlay)?;
         let mut ahead = Ahead::default();
@@ -184,7 +184,7 @@ where
         }
         let ahead = Arc::new(ahead);
         writer.front.show(Arc::clone(&ahead));
-        Ok(Shown {
+        Ok(ShownBatch {
             writer,
             ahead,
             progress,
@@ -210,13 +210,13 @@ impl<W, D: Database> View for Batch<W, D> {
 
 /// A batch that every look at the database finds. The cache may still have what was there before.
 #[must_use = "nobody may rely on what was applied until it is published"]
-pub struct Shown<W> {
+pub struct ShownBatch<W> {
     writer: W,
     ahead: Arc<Ahead>,
     progress: Progress,
 }
 
-impl<W, D> Shown<W>
+impl<W, D> ShownBatch<W>
 where
     W: DerefMut<Target = Writer<D>>,
     D: Database,
@@ -225,7 +225,7 @@ where
     ///
     /// # Errors
     /// Any is fatal: what was written does not read.
-    pub fn cache(self) -> Result<Cached<W>, D::Error> {
+    pub fn cache(self) -> Result<CachedBatch<W>, D::Error> {
         let Self {
             writer,
             ahead,
@@ -243,64 +243,64 @@ where
             };
             writer.front.change(key, known);
         }
-        Ok(Cached { writer, progress })
+        Ok(CachedBatch { writer, progress })
     }
 }
 
 /// A batch whose keys the cache knows as they are now. Readers see no revision and no index of
 /// it yet.
 #[must_use = "nobody may rely on what was applied until it is published"]
-pub struct Cached<W> {
+pub struct CachedBatch<W> {
     writer: W,
     progress: Progress,
 }
 
-impl<W, D> Cached<W>
+impl<W, D> CachedBatch<W>
 where
     W: DerefMut<Target = Writer<D>>,
     D: Database,
 {
     /// Publishes the revision (A10).
-    pub fn revise(self) -> Revised<W> {
+    pub fn revise(self) -> RevisedBatch<W> {
         let Self { writer, progress } = self;
         match planted!(RevisionAfterApplied) {
             true => writer.front.set_applied(progress.applied.index),
             false => writer.front.set_revision(&progress),
         }
-        Revised { writer, progress }
+        RevisedBatch { writer, progress }
     }
 }
 
 /// A batch whose revision readers see.
 #[must_use = "nobody may rely on what was applied until it is published"]
-pub struct Revised<W> {
+pub struct RevisedBatch<W> {
     writer: W,
     progress: Progress,
 }
 
-impl<W, D> Revised<W>
+impl<W, D> RevisedBatch<W>
 where
     W: DerefMut<Target = Writer<D>>,
     D: Database,
 {
     /// Publishes the applied index: from here on whatever waits for these entries may be answered.
-    pub fn publish(self) -> Published<W> {
+    pub fn publish(self) -> PublishedBatch<W> {
         let Self { writer, progress } = self;
         match planted!(RevisionAfterApplied) {
             true => writer.front.set_revision(&progress),
             false => writer.front.set_applied(progress.applied.index),
         }
-        Published { writer, progress }
+        PublishedBatch { writer, progress }
     }
 }
 
 /// A batch that every read which begins from here on contains.
-pub struct Published<W> {
+pub struct PublishedBatch<W> {
     writer: W,
     progress: Progress,
 }
 
-impl<W> Published<W> {
+impl<W> PublishedBatch<W> {
     /// The progress of the state with it.
     pub fn progress(&self) -> Progress {
         self.progress

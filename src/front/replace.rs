@@ -3,7 +3,7 @@
 //! All handles of a state look for the front in use at the beginning of each call ([`Handle`]), so from
 //! one moment on they find the new one, with its cache, its revision and its applied index in one piece:
 //! an old database is never taken for one that has applied more (A9). Who has begun on the old one
-//! finishes there: it stays until its last reader is gone ([`Retired`]).
+//! finishes there: it stays until its last reader is gone ([`RetiredState`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -49,11 +49,11 @@ impl<D: Database> Handle<D> {
 }
 
 /// A state that another one has taken the place of. Some may still read from it.
-pub struct Retired<D: Database> {
+pub struct RetiredState<D: Database> {
     pub(super) front: Arc<Front<D>>,
 }
 
-impl<D: Database> Retired<D> {
+impl<D: Database> RetiredState<D> {
     /// The front that was in use.
     pub fn front(&self) -> &Front<D> {
         &self.front

@@ -101,7 +101,8 @@ pub(super) fn admit<S: Store>(
     if let Some(kept) = kept {
         session.advance(store, &call, index)?;
         session.write(store, call.id)?;
-        return Ok(Admission::Settled(Kept::decode(&kept)?.into_reply(&call)));
+        let kept = KeptReply::decode(&kept)?;
+        return Ok(Admission::Settled(kept.into_reply(&call)));
     }
     if call.sequence.saturating_sub(mark) > OUTSTANDING_MAX {
         return refuse(Error::not_applied(
@@ -141,7 +142,7 @@ impl Admitted {
             Ok(body) => KeptResult::Response(body.clone()),
             Err(error) => KeptResult::Refused(error.clone()),
         };
-        let reply = Kept { revision, result }.encode();
+        let reply = KeptReply { revision, result }.encode();
         // The mark may have moved on since they were read, but not past this number, so not past
         // its run either.
         self.session.kept_bytes += self.replies.keep(store, self.call.sequence, &reply);
@@ -359,7 +360,7 @@ fn planted_eviction<S: Store>(store: &mut Hashed<'_, S>, sessions: &mut u64, ses
 
 /// A first reply, as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptReply {
     revision: i64,
     result: KeptResult,
 }
@@ -372,7 +373,7 @@ enum KeptResult {
     PreviousLeftOut,
 }
 
-impl Kept {
+impl KeptReply {
     fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, Vec::new())
             .expect("a vector grows without bound and the types serialize without fail")

@@ -16,7 +16,7 @@ use crate::types::Term;
 use super::command::{LeaseMark, LeaseMarkKind};
 use super::hash::Hashed;
 use super::lease::{Lease, LeaseChange, LeaseEnd, LeaseState};
-use super::lease_walk::Doomed;
+use super::lease_walk::DoomedLease;
 use super::meta::Progress;
 use super::mvcc::Write;
 use super::record::Record;
@@ -70,12 +70,12 @@ pub(super) fn expire<S: Store>(
     let mut doomed = lease_walk::doomed(store, &leases)?;
     for lease in leases {
         let meant =
-            |found: &Doomed| lease.means(found.lease.grant_index) || planted!(LeaseIdReused);
+            |found: &DoomedLease| lease.means(found.lease.grant_index) || planted!(LeaseIdReused);
         if !doomed.get(&lease.id).is_some_and(meant) {
             continue;
         }
         // A lease that an entry names twice ends once.
-        let Some(Doomed {
+        let Some(DoomedLease {
             lease: found,
             keys: attached,
         }) = doomed.remove(&lease.id)

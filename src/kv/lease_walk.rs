@@ -16,7 +16,7 @@ use super::lease::{ID_BYTES, Lease};
 use super::store::{Pair, Space, Span, View};
 
 /// A lease that is to be ended.
-pub(super) struct Doomed {
+pub(super) struct DoomedLease {
     pub(super) lease: Lease,
     /// The keys attached to it, in order; `None` if they are too many for the scan.
     pub(super) keys: Option<Vec<Bytes>>,
@@ -32,7 +32,7 @@ const PASSED_MAX: usize = 16;
 pub(super) fn doomed<V: View>(
     view: &V,
     leases: &[LeaseRef],
-) -> Result<BTreeMap<i64, Doomed>, V::Error> {
+) -> Result<BTreeMap<i64, DoomedLease>, V::Error> {
     let mut ids: Vec<i64> = leases.iter().map(|lease| lease.id).collect();
     ids.retain(|id| *id >= 0);
     ids.sort_unstable();
@@ -41,7 +41,7 @@ pub(super) fn doomed<V: View>(
     walk(view, Space::Leases, &ids, |id, (_, record)| {
         let lease = Lease::decode(&record)?;
         let keys = (lease.keys <= KEYS_MAX).then(Vec::new);
-        found.insert(id, Doomed { lease, keys });
+        found.insert(id, DoomedLease { lease, keys });
         Ok(())
     })?;
     let with_keys = |id: &i64| {

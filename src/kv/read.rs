@@ -77,13 +77,13 @@ fn point<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, V::
 #[derive(Debug)]
 pub struct RangeReply {
     keys_only: bool,
-    kept: Kept,
+    kept: Collection,
     /// Keys were left out because the reply is full.
     is_cut: bool,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Collection {
     /// In key order, until the reply is full.
     InOrder {
         kvs: Vec<KeyValue>,
@@ -98,11 +98,11 @@ impl RangeReply {
         // Header, count and the frame around the reply.
         let bytes = limits.reply_bytes_max.saturating_sub(512);
         let kept = match request.sort() {
-            None => Kept::InOrder {
+            None => Collection::InOrder {
                 kvs: Vec::new(),
                 bytes_left: bytes,
             },
-            Some((target, order)) => Kept::Sorted(First {
+            Some((target, order)) => Collection::Sorted(First {
                 target,
                 order,
                 kvs: BTreeMap::new(),
@@ -126,7 +126,7 @@ impl RangeReply {
     /// collecting keys.
     pub fn add(&mut self, scan: &mut Scan, chunk: Chunk) {
         match &mut self.kept {
-            Kept::InOrder { kvs, bytes_left } => {
+            Collection::InOrder { kvs, bytes_left } => {
                 for kv in chunk.kvs {
                     let bytes = weight(&kv);
                     let fits = bytes <= *bytes_left || kvs.is_empty();
@@ -139,7 +139,7 @@ impl RangeReply {
                     kvs.push(kv);
                 }
             }
-            Kept::Sorted(first) => {
+            Collection::Sorted(first) => {
                 for kv in chunk.kvs {
                     first.add(kv);
                 }
@@ -150,8 +150,8 @@ impl RangeReply {
     /// The reply, once the scan is finished.
     pub fn finish(self, scan: &Scan) -> RangeResponse {
         let (kvs, more) = match self.kept {
-            Kept::InOrder { kvs, .. } => (kvs, self.is_cut || scan.more()),
-            Kept::Sorted(first) => {
+            Collection::InOrder { kvs, .. } => (kvs, self.is_cut || scan.more()),
+            Collection::Sorted(first) => {
                 let more = first.end.is_some();
                 (first.into_kvs(self.keys_only), more)
             }

@@ -204,16 +204,16 @@ impl Scan {
         let mut run = Run::default();
         loop {
             match self.walk_runs(view, &span, &mut run, budget, chunk)? {
-                Walked::Leap(to) => {
+                WalkEnd::Leap(to) => {
                     // The same run may continue after the leap, and its key has been counted.
                     run.skipped = 0;
                     span.advance(to);
                 }
-                Walked::Full(key) => {
+                WalkEnd::Full(key) => {
                     self.rest.advance(key);
                     return Ok(());
                 }
-                Walked::End => {
+                WalkEnd::End => {
                     chunk.finished = true;
                     return Ok(());
                 }
@@ -229,14 +229,14 @@ impl Scan {
         run: &mut Run,
         budget: &ScanBudget,
         chunk: &mut Chunk,
-    ) -> Result<Walked, V::Error> {
+    ) -> Result<WalkEnd, V::Error> {
         for pair in view.range(Space::History, span) {
             let (raw, record) = pair?;
             let (prefix, place) = keys::history_run(&raw)?;
             if run.prefix != prefix {
                 if chunk.is_full(budget) {
                     let (key, _) = keys::history_parts(&raw)?;
-                    return Ok(Walked::Full(key));
+                    return Ok(WalkEnd::Full(key));
                 }
                 *run = Run {
                     prefix: raw.slice(..prefix.len()),
@@ -248,7 +248,7 @@ impl Scan {
                 run.skipped += 1;
                 if run.skipped > LEAP_AFTER {
                     let (key, _) = keys::history_parts(&raw)?;
-                    return Ok(Walked::Leap(match run.is_decided {
+                    return Ok(WalkEnd::Leap(match run.is_decided {
                         true => keys::history_end(&key),
                         false => keys::history_at(&key, self.revision).from().clone(),
                     }));
@@ -262,7 +262,7 @@ impl Scan {
                 self.take(chunk, record.with_key(key));
             }
         }
-        Ok(Walked::End)
+        Ok(WalkEnd::End)
     }
 
     /// A key of the range, as it is at the revision.
@@ -304,7 +304,7 @@ struct Run {
 }
 
 /// Why a walk over `history` ended.
-enum Walked {
+enum WalkEnd {
     /// Records that are of use begin here.
     Leap(Bytes),
     /// The budget is used up; this key has not been looked at.

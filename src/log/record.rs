@@ -72,7 +72,7 @@ pub(super) enum View<'a> {
 
 /// What a record says, once read back.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum RecordRead {
     /// An entry.
     Entry(Record),
     /// Everything after this entry is void: the leader's log differs from there on (A22).
@@ -124,7 +124,7 @@ pub(super) fn decode(
     batch: &Bytes,
     at: usize,
     before: u128,
-) -> Result<(Said, u128, usize), &'static str> {
+) -> Result<(RecordRead, u128, usize), &'static str> {
     let rest = &batch[at..];
     if rest.len() < HEADER {
         return Err("a record is cut short");
@@ -148,15 +148,15 @@ pub(super) fn decode(
     }
     let id = LogId::new(index, term);
     let said = match kind {
-        CUT => Said::KeepUpTo(id),
-        BEGINS | BEGINS_ANEW => Said::BeginsAfter {
+        CUT => RecordRead::KeepUpTo(id),
+        BEGINS | BEGINS_ANEW => RecordRead::BeginsAfter {
             base: Base {
                 id,
                 note: batch.slice(at + HEADER..at + end),
             },
             anew: kind == BEGINS_ANEW,
         },
-        kind if kind < KINDS_MAX => Said::Entry(Record {
+        kind if kind < KINDS_MAX => RecordRead::Entry(Record {
             id,
             kind,
             payload: batch.slice(at + HEADER..at + end),
@@ -202,15 +202,15 @@ mod tests {
         let bytes = Bytes::from(bytes);
 
         let (said, chain, at) = decode(&bytes, 0, 5).unwrap();
-        assert_eq!((said, chain), (Said::Entry(first), after_first));
+        assert_eq!((said, chain), (RecordRead::Entry(first), after_first));
         let (said, chain, at) = decode(&bytes, at, chain).unwrap();
-        assert_eq!((said, chain), (Said::Entry(second), after_second));
+        assert_eq!((said, chain), (RecordRead::Entry(second), after_second));
         let (said, mut chain, mut at) = decode(&bytes, at, chain).unwrap();
-        assert_eq!(said, Said::KeepUpTo(keep));
+        assert_eq!(said, RecordRead::KeepUpTo(keep));
         for anew in [false, true] {
             let base = base.clone();
             let (said, after, next) = decode(&bytes, at, chain).unwrap();
-            assert_eq!(said, Said::BeginsAfter { base, anew });
+            assert_eq!(said, RecordRead::BeginsAfter { base, anew });
             (chain, at) = (after, next);
         }
         assert_eq!(at, bytes.len());

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::log::record::{Base, Record, Said, decode};
+use crate::log::record::{Base, Record, RecordRead, decode};
 use crate::log::sector::{BLOCK, SECTOR, block_align, is_blank};
 use crate::log::segment::{
     COUNT_MAX, DATA_AT, FOLDER, Header, HeaderRead, OPENING_AT, Opening, Piece, PieceRead, Seed,
@@ -39,7 +39,7 @@ use crate::types::LogId;
 
 /// A segment that is in use, or was.
 #[derive(Debug)]
-pub(super) struct Used<F> {
+pub(super) struct UsedSegment<F> {
     pub(super) file: F,
     pub(super) facts: Facts,
 }
@@ -65,7 +65,7 @@ impl Facts {
 
 /// A segment that is prepared and not yet in use.
 #[derive(Debug)]
-pub(super) struct Spare<F> {
+pub(super) struct SpareSegment<F> {
     pub(super) file: F,
     pub(super) header: Header,
 }
@@ -83,9 +83,9 @@ pub(super) struct Extent {
 #[derive(Debug)]
 pub(super) struct Recovered<F> {
     /// Segments with an opening, oldest first.
-    pub(super) used: Vec<Used<F>>,
+    pub(super) used: Vec<UsedSegment<F>>,
     /// Prepared segments after them.
-    pub(super) spares: Vec<Spare<F>>,
+    pub(super) spares: Vec<SpareSegment<F>>,
     /// Numbers of segment files that are none of these (their preparation was interrupted, or
     /// they lie behind the damage).
     pub(super) others: Vec<u64>,
@@ -297,7 +297,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
             let expected = self.found.spares.is_empty()
                 && self.found.torn.is_none()
                 && !self.found.used.is_empty();
-            self.found.spares.push(Spare { file, header });
+            self.found.spares.push(SpareSegment { file, header });
             return match first {
                 None => Ok(()),
                 // The opening and the first batch after it are written together, so this is
@@ -312,7 +312,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         };
         self.check_opening(header, opening)?;
         let facts = Facts::new(header, opening);
-        self.found.used.push(Used { file, facts });
+        self.found.used.push(UsedSegment { file, facts });
         self.found.position = DATA_AT;
         self.found.gap_at = DATA_AT;
         self.read_batches(header, seed, image, true)
@@ -467,11 +467,13 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         while at < batch.len() {
             let (said, after, next) = decode(batch, at, chain).map_err(damaged)?;
             match &said {
-                Said::Entry(record) if record.id.index == last.next() => last = record.id.index,
-                Said::KeepUpTo(keep) if keep.index < last && keep.index >= begins.index => {
+                RecordRead::Entry(record) if record.id.index == last.next() => {
+                    last = record.id.index
+                }
+                RecordRead::KeepUpTo(keep) if keep.index < last && keep.index >= begins.index => {
                     last = keep.index;
                 }
-                Said::BeginsAfter { base, anew } if is_possible(base.id) => {
+                RecordRead::BeginsAfter { base, anew } if is_possible(base.id) => {
                     begins = base.id;
                     if *anew {
                         last = begins.index;
@@ -486,16 +488,16 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         }
         for said in all {
             match said {
-                Said::Entry(record) => {
+                RecordRead::Entry(record) => {
                     found.tip.push(record.id);
                     found.records.push(record);
                 }
-                Said::KeepUpTo(keep) => {
+                RecordRead::KeepUpTo(keep) => {
                     found.tip.cut(keep);
                     let kept = keep.index.0 - found.tip.base.index.0;
                     found.records.truncate(kept as usize);
                 }
-                Said::BeginsAfter { base, anew } => {
+                RecordRead::BeginsAfter { base, anew } => {
                     found.begin_after(base, anew);
                     found.base_segment = extent.segment;
                 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::log::record::{Base, Item, Record, View};
-use crate::log::recover::{Extent, Facts, Recovered, Spare};
+use crate::log::recover::{Extent, Facts, Recovered, SpareSegment};
 use crate::log::sector::block_align;
 use crate::log::segment::{
     DATA_AT, FOLDER, Header, OPENING_AT, Opening, Seed, batch_bytes, file_name, number_of,
@@ -59,7 +59,7 @@ struct Tail<F> {
     file: F,
     seed: Seed,
     position: u64,
-    spares: VecDeque<Spare<F>>,
+    spares: VecDeque<SpareSegment<F>>,
     filling: Option<Filling<F>>,
     /// Where the records given so far lead to.
     tip: Tip,
@@ -476,7 +476,7 @@ impl<F: DiskFile> Tail<F> {
     }
 
     /// An empty segment, opened in memory; its opening is still to be written.
-    fn on(options: &LogOptions, spare: Spare<F>, opening: Opening) -> Self {
+    fn on(options: &LogOptions, spare: SpareSegment<F>, opening: Opening) -> Self {
         let facts = Facts::new(spare.header, opening);
         Self {
             segments: VecDeque::from([facts]),
@@ -870,7 +870,7 @@ impl<F: DiskFile> Tail<F> {
             filling.finish(disk, options)?;
             let Filling { file, header, .. } =
                 self.filling.take().expect("it was put there a moment ago");
-            self.spares.push_back(Spare { file, header });
+            self.spares.push_back(SpareSegment { file, header });
         }
         Ok(())
     }
@@ -944,12 +944,12 @@ fn make_segment<D: Disk>(
     disk: &mut D,
     options: &LogOptions,
     number: u64,
-) -> Result<Spare<D::File>, DiskError> {
+) -> Result<SpareSegment<D::File>, DiskError> {
     let mut filling = Filling::start(disk, options, number)?;
     // No batch waits for it yet, so it is done at once.
     filling.step(options.segment_bytes)?;
     filling.finish(disk, options)?;
-    Ok(Spare {
+    Ok(SpareSegment {
         file: filling.file,
         header: filling.header,
     })

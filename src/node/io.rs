@@ -40,7 +40,7 @@ pub enum Input {
     /// or not.
     SnapshotSent(NodeId),
     /// The snapshot was installed: it is the state machine now, and visible to new snapshots.
-    Installed(Box<Installed>),
+    Installed(Box<InstalledSnapshot>),
     /// A membership change. Accepted if this node is leader and the change is safe
     /// ([`crate::raft::Consensus::change`]); its outcome shows in the current configuration.
     Change(Change),
@@ -57,7 +57,7 @@ pub enum Input {
 
 /// What a node must know about an installed snapshot.
 #[derive(Clone, Debug)]
-pub struct Installed {
+pub struct InstalledSnapshot {
     /// The last entry in it.
     pub id: LogId,
     /// Its revision.

@@ -52,7 +52,7 @@ use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionI
 
 pub use compactor::AutoCompaction;
 pub use corruption_checker::StateCheck;
-pub use io::{Input, Installed, Output};
+pub use io::{Input, InstalledSnapshot, Output};
 pub use lease_queries::{QueriedLease, QueriedLeases};
 pub use lease_tracker::{
     LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,

@@ -1,6 +1,6 @@
 //! What an installed snapshot means for the requests that wait.
 
-use super::{Installed, Node};
+use super::{InstalledSnapshot, Node};
 use crate::raft;
 use crate::time::Instant;
 
@@ -9,8 +9,8 @@ impl Node {
     /// of them: a node that is sent a state does not lead, and whoever waited was answered as
     /// unknown when it ceased to (A18). Deadlines of leases begin anew with the next leadership, and
     /// reads that wait for an index or a revision are let go by the usual rule.
-    pub(super) fn handle_installed(&mut self, now: Instant, installed: Installed) {
-        let Installed {
+    pub(super) fn handle_installed(&mut self, now: Instant, installed: InstalledSnapshot) {
+        let InstalledSnapshot {
             id,
             revision,
             bootstrapped,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use leasehold::kv;
-use leasehold::node::{Input, Installed};
+use leasehold::node::{Input, InstalledSnapshot};
 use leasehold::raft::LogBase;
 use leasehold::types::{LogId, LogIndex, NodeId};
 
@@ -123,7 +123,7 @@ impl World {
         self.judge.applied(node, id, hash.0);
         self.trace
             .line(self.now, Some(node), || format!("   has installed {id}"));
-        let installed = Installed {
+        let installed = InstalledSnapshot {
             id: progress.applied,
             revision: progress.revision,
             bootstrapped: founded.is_some(),

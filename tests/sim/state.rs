@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use leasehold::front::{
-    Batch, Cached, Database, Durable, Front, Handle, Revised, Shown, Snapshot, Writer,
+    Batch, CachedBatch, Database, Durable, Front, Handle, RevisedBatch, ShownBatch, Snapshot,
+    Writer,
 };
 use leasehold::kv;
 use leasehold::kv::{
@@ -102,9 +103,9 @@ pub(crate) struct State {
 enum Publication {
     Published(Box<Writer<Map>>),
     Applied(Box<Batch<Box<Writer<Map>>, Map>>),
-    Shown(Shown<Box<Writer<Map>>>),
-    Cached(Cached<Box<Writer<Map>>>),
-    Revised(Revised<Box<Writer<Map>>>),
+    Shown(ShownBatch<Box<Writer<Map>>>),
+    Cached(CachedBatch<Box<Writer<Map>>>),
+    Revised(RevisedBatch<Box<Writer<Map>>>),
     /// A step is being taken right now, or one has failed, which ends the run.
     Underway,
 }

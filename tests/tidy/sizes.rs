@@ -9,9 +9,7 @@ const FIELDS_MAX: usize = 20;
 const REASON: &str = "// Long: ";
 
 /// What is larger and says no reason. What is not any more leaves this list.
-const LARGER: &[(&str, &str)] = &[
-    ("raft/consensus/mod.rs", "Consensus"),
-];
+const LARGER: &[(&str, &str)] = &[("raft/consensus/mod.rs", "Consensus")];
 
 /// Something too large in one file: its name, and how large it is.
 type Large = (String, usize);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::api::ResponseBody;
 use crate::kv;
 use crate::kv::{Command, KNOWN_VERSIONS, Operation};
-use crate::node::{Input, Installed};
+use crate::node::{Input, InstalledSnapshot};
 use crate::raft::{Entry, Payload};
 use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::data_dir::DataDir;
@@ -238,7 +238,7 @@ impl StateThread {
             );
             return Err(StoreError::Damaged { detail });
         }
-        let installed = Installed {
+        let installed = InstalledSnapshot {
             id,
             revision: snapshot.revision(),
             bootstrapped: kv::cluster_info(&snapshot)?.is_some(),

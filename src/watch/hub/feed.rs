@@ -73,7 +73,7 @@ impl Hub {
                 self.skip_to(revision - 1);
             }
             let mut found = Vec::new();
-            let mut wanted = Gathered::default();
+            let mut wanted = GroupEvents::default();
             for change in changes {
                 self.index.find(change.key(), &mut found);
                 for group in &found {
@@ -314,7 +314,7 @@ impl Hub {
                 through = revision - 1;
                 break;
             }
-            let mut wanted = Gathered::default();
+            let mut wanted = GroupEvents::default();
             for change in changes {
                 for group in self.listeners(change.key(), &walkers) {
                     let spec = &self.group(group).spec;
@@ -395,13 +395,13 @@ const FEW: usize = 8;
 
 /// The events of one revision by group, each encoded once.
 #[derive(Default)]
-struct Gathered {
+struct GroupEvents {
     events: BTreeMap<GroupId, Vec<Event>>,
     /// The current change, without and with the previous value.
     made: [Option<Event>; 2],
 }
 
-impl Gathered {
+impl GroupEvents {
     fn add<V: View>(
         &mut self,
         group: GroupId,

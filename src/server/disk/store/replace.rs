@@ -14,7 +14,7 @@ use super::{StateStore, Tables};
 
 /// A database that another one has taken the place of. Some may still read from it.
 pub struct RetiredStore {
-    state: front::Retired<Tables>,
+    state: front::RetiredState<Tables>,
 }
 
 impl StateStore {
