@@ -15,7 +15,7 @@ pub(super) struct Meter(Arc<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     bytes: AtomicUsize,
-    notices: AtomicUsize,
+    events: AtomicUsize,
 }
 
 impl Meter {
@@ -23,19 +23,19 @@ impl Meter {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn notices(&self) -> usize {
-        self.0.notices.load(Ordering::Relaxed)
+    pub(super) fn events(&self) -> usize {
+        self.0.events.load(Ordering::Relaxed)
     }
 
-    /// A notice was queued: its slot counts.
+    /// An event was queued: its slot counts.
     fn enter(&self) {
-        self.0.notices.fetch_add(1, Ordering::Relaxed);
+        self.0.events.fetch_add(1, Ordering::Relaxed);
         self.add(size_of::<WatcherEvent>());
     }
 
-    fn leave(&self, notices: usize) {
-        self.0.notices.fetch_sub(notices, Ordering::Relaxed);
-        self.remove(notices * size_of::<WatcherEvent>());
+    fn leave(&self, events: usize) {
+        self.0.events.fetch_sub(events, Ordering::Relaxed);
+        self.remove(events * size_of::<WatcherEvent>());
     }
 
     fn add(&self, bytes: usize) {
@@ -184,7 +184,7 @@ pub struct Cancel {
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// The messages for the watcher, in order.
-    pub notices: Vec<WatcherEvent>,
+    pub events: Vec<WatcherEvent>,
     /// More is queued: take again. Otherwise the watcher will be reported as ready once there is
     /// more.
     pub more: bool,
@@ -193,47 +193,47 @@ pub struct Taken {
 /// The queue of one watcher. The hub decides what may be queued.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    notices: VecDeque<WatcherEvent>,
+    events: VecDeque<WatcherEvent>,
     bytes: usize,
 }
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.notices.is_empty()
+        self.events.is_empty()
     }
 
-    /// The number of queued notices and bytes.
+    /// The number of queued events and bytes.
     pub(super) fn load(&self) -> (usize, usize) {
-        (self.notices.len(), self.bytes)
+        (self.events.len(), self.bytes)
     }
 
-    /// `meter` counts the slot of a notice; its contents are counted where they were created.
-    pub(super) fn push(&mut self, notice: WatcherEvent, meter: &Meter) {
+    /// `meter` counts the slot of an event; its contents are counted where they were created.
+    pub(super) fn push(&mut self, event: WatcherEvent, meter: &Meter) {
         meter.enter();
-        self.bytes += bytes(&notice);
-        self.notices.push_back(notice);
+        self.bytes += bytes(&event);
+        self.events.push_back(event);
     }
 
     pub(super) fn pop(&mut self, meter: &Meter) -> Option<(WatcherEvent, usize)> {
-        let notice = self.notices.pop_front()?;
+        let event = self.events.pop_front()?;
         meter.leave(1);
-        let bytes = bytes(&notice);
+        let bytes = bytes(&event);
         self.bytes -= bytes;
-        if self.notices.is_empty() {
+        if self.events.is_empty() {
             // Most watchers are idle most of the time, and should cost no memory then.
-            self.notices = VecDeque::new();
+            self.events = VecDeque::new();
         }
-        Some((notice, bytes))
+        Some((event, bytes))
     }
 
     /// Clears the queue. `Ok` with the first revision whose changes it contained, if any; `Err` if
     /// it contained a part of an initial state.
     pub(super) fn abandon(&mut self, meter: &Meter) -> Result<Option<i64>, ()> {
-        let notices = std::mem::take(self).notices;
-        meter.leave(notices.len());
+        let events = std::mem::take(self).events;
+        meter.leave(events.len());
         let mut first = None;
-        for notice in notices {
-            match notice {
+        for event in events {
+            match event {
                 WatcherEvent::State(_) | WatcherEvent::Synced(_) => return Err(()),
                 WatcherEvent::Events(batch) => first = first.or_else(|| Some(batch.revision())),
                 WatcherEvent::Progress(_) | WatcherEvent::Canceled(_) => {}
@@ -242,14 +242,14 @@ impl Queue {
         Ok(first)
     }
 
-    /// The last notice in the queue.
+    /// The last event in the queue.
     pub(super) fn last_mut(&mut self) -> Option<&mut WatcherEvent> {
-        self.notices.back_mut()
+        self.events.back_mut()
     }
 }
 
-fn bytes(notice: &WatcherEvent) -> usize {
-    match notice {
+fn bytes(event: &WatcherEvent) -> usize {
+    match event {
         WatcherEvent::State(state) => state.counted.bytes,
         WatcherEvent::Events(batch) => batch.bytes(),
         WatcherEvent::Synced(_) | WatcherEvent::Progress(_) | WatcherEvent::Canceled(_) => 0,

@@ -261,7 +261,7 @@ impl Options {
 /// Limits of watches, small and less small.
 fn draw_watch(dice: &mut Dice) -> WatchLimits {
     WatchLimits {
-        queue_notices: *dice.pick(&[2, 4, 16, 64]),
+        queue_events: *dice.pick(&[2, 4, 16, 64]),
         queue_bytes: *dice.pick(&[600, 4_000, 64_000]),
         memory_bytes: *dice.pick(&[4_000, 64_000, 1 << 20]),
         step_changes: *dice.pick(&[1, 2, 5, 50]),

@@ -101,7 +101,7 @@ pub(crate) fn write(options: &Options) -> String {
 /// What watches may cost, and how they are fed.
 fn watch_limits(watch: &WatchLimits) -> String {
     let WatchLimits {
-        queue_notices,
+        queue_events,
         queue_bytes,
         memory_bytes,
         step_changes,
@@ -111,7 +111,7 @@ fn watch_limits(watch: &WatchLimits) -> String {
         forgets,
     } = *watch;
     format!(
-        "watch queue {queue_notices} {queue_bytes} memory {memory_bytes} step {step_changes} \
+        "watch queue {queue_events} {queue_bytes} memory {memory_bytes} step {step_changes} \
          {step_bytes} parcel {parcel_bytes} progress {} forgets {forgets}",
         time(nanos(progress))
     )
@@ -612,7 +612,7 @@ impl<'a> Words<'a> {
 
     fn watch_limits(&mut self) -> Result<WatchLimits, String> {
         self.exactly("queue")?;
-        let (queue_notices, queue_bytes) = (self.number()?, self.number()?);
+        let (queue_events, queue_bytes) = (self.number()?, self.number()?);
         self.exactly("memory")?;
         let memory_bytes = self.number()?;
         self.exactly("step")?;
@@ -623,7 +623,7 @@ impl<'a> Words<'a> {
         let progress = self.duration()?;
         self.exactly("forgets")?;
         Ok(WatchLimits {
-            queue_notices,
+            queue_events,
             queue_bytes,
             memory_bytes,
             step_changes,

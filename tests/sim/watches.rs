@@ -3,7 +3,7 @@
 //!
 //! The state thread leaves what it has changed once it has published it, if somebody listens before
 //! and after; now and then it keeps nothing, as when too much waits already, and the hub goes and
-//! gets it from the store. A watcher has one parcel on its way at most; what arises meanwhile waits
+//! gets it from the store. A watcher has one batch on its way at most; what arises meanwhile waits
 //! in its queue. Limits are small, so that each is met.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +75,7 @@ impl WatchThread {
         let options = HubOptions {
             watchers_max: 64,
             queue_bytes_max: limits.queue_bytes,
-            queue_notices_max: limits.queue_notices,
+            queue_events_max: limits.queue_events,
             memory_bytes_max: limits.memory_bytes,
             progress_interval: limits.progress,
             seed,
@@ -113,9 +113,9 @@ enum Word {
         start: i64,
         answer: Result<i64, Error>,
     },
-    Parcel {
+    Batch {
         id: WatcherId,
-        notices: Vec<WatcherEvent>,
+        events: Vec<WatcherEvent>,
     },
 }
 
@@ -222,7 +222,7 @@ impl World {
                     self.judge.watch_answered(node, applied, start, refusal);
                     self.watch_is_opened(node, watcher, stream, answer);
                 }
-                Word::Parcel { id, notices } => self.send_parcel(node, id, notices),
+                Word::Batch { id, events } => self.send_batch(node, id, events),
             }
         }
     }
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    fn send_parcel(&mut self, node: usize, id: WatcherId, notices: Vec<WatcherEvent>) {
+    fn send_batch(&mut self, node: usize, id: WatcherId, events: Vec<WatcherEvent>) {
         let delay = self.watching.between(20 * US, 3 * MS);
         let splits = self.watching.chance(0.5);
         let real = self.now;
@@ -275,17 +275,15 @@ impl World {
         };
         let delay = delay.max(route.opened.saturating_sub(real) + 1);
         let (watcher, stream) = (route.watcher, route.stream);
-        let is_over = matches!(notices.last(), Some(WatcherEvent::Canceled(_)));
+        let is_over = matches!(events.last(), Some(WatcherEvent::Canceled(_)));
         if is_over {
             watches.forget(id);
         }
-        let messages = notices
-            .into_iter()
-            .flat_map(|notice| messages(notice, splits));
+        let messages = events.into_iter().flat_map(|event| messages(event, splits));
         let messages: Vec<WatchMessage> = messages.collect();
         if self.machines[node].client_cuts == 0 {
-            let parcel = Parcel { id, messages };
-            let event = Event::WatchHears(watcher, stream, Box::new(parcel));
+            let batch = Parcel { id, messages };
+            let event = Event::WatchHears(watcher, stream, Box::new(batch));
             self.schedule(delay, event);
         } else {
             // Both sides find out in time that nothing arrives.
@@ -374,13 +372,13 @@ impl WatchThread {
             let Some(taken) = self.hub.take(id, bytes_max) else {
                 continue;
             };
-            if taken.notices.is_empty() {
+            if taken.events.is_empty() {
                 continue;
             }
             route.is_served = true;
             route.is_ready = taken.more;
-            let notices = taken.notices;
-            words.push(Word::Parcel { id, notices });
+            let events = taken.events;
+            words.push(Word::Batch { id, events });
         }
     }
 }
@@ -398,9 +396,9 @@ fn apart(orders: Vec<Order>) -> (Vec<Applied>, Vec<Order>) {
     (steps, others)
 }
 
-/// What a client reads of a notice: a revision in one message, or each change in its own.
-fn messages(notice: WatcherEvent, splits: bool) -> Vec<WatchMessage> {
-    match notice {
+/// What a client reads of an event: a revision in one message, or each change in its own.
+fn messages(event: WatcherEvent, splits: bool) -> Vec<WatchMessage> {
+    match event {
         WatcherEvent::State(state) => vec![WatchMessage::State {
             kvs: state.kvs().to_vec(),
         }],
@@ -444,7 +442,7 @@ pub(crate) fn command(entry: &Entry) -> (LogId, Option<bytes::Bytes>) {
 /// What watches may cost, and how they are fed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WatchLimits {
-    pub(crate) queue_notices: usize,
+    pub(crate) queue_events: usize,
     pub(crate) queue_bytes: usize,
     /// For all watchers of a node.
     pub(crate) memory_bytes: usize,
@@ -460,7 +458,7 @@ pub(crate) struct WatchLimits {
 
 impl WatchLimits {
     pub(crate) const USUAL: Self = Self {
-        queue_notices: 16,
+        queue_events: 16,
         queue_bytes: 4_000,
         memory_bytes: 64_000,
         step_changes: 5,

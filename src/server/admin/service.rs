@@ -324,7 +324,7 @@ impl AdminService {
                     "phase": view.phase,
                     "next_revision": view.next_revision,
                     "lag": view.lag,
-                    "waiting_notices": view.waiting_notices,
+                    "waiting_notices": view.waiting_events,
                     "waiting_bytes": view.waiting_bytes,
                 })
             })

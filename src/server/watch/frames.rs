@@ -16,8 +16,8 @@ const EVENT_BYTES: usize = 64;
 
 /// Encodes an event as frames, shared where its content is shared; with what counts their bytes, to be
 /// kept until they are sent, unless they are too few to count.
-pub(super) fn of(notice: &WatcherEvent) -> (Bytes, Option<Arc<Counted>>) {
-    let small = match notice {
+pub(super) fn of(event: &WatcherEvent) -> (Bytes, Option<Arc<Counted>>) {
+    let small = match event {
         WatcherEvent::Events(batch) => {
             let (bytes, counted) = batch.encoded(events);
             return (bytes, Some(counted));

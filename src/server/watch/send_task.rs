@@ -1,12 +1,11 @@
 //! The task that sends for all watches of one connection.
 //!
-//! A stream that takes nothing, because its client does not read, has a waker of its own and is left
-//! alone until it takes something again; the others go on. One that takes nothing for long is given
-//! up: its client goes on from where it is, if it still lives. So is a watch whose client lets no stream
-//! be opened for it.
+//! Each stream has its own waker, so a stream blocked by flow control does not delay the others. A
+//! stream that stays blocked too long is reset, and a live client resumes from its last revision. The
+//! same limit applies to a watch for which the client grants no stream.
 //!
-//! What waits here is made into bytes only when all before it has been written, and is within the hub's
-//! bound on what waits for all watchers together.
+//! Queued events are encoded only after everything before them has been written, and count towards the
+//! hub's limit on queued memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -25,87 +24,87 @@ use crate::server::metrics::Metrics;
 use crate::transport::{Connection, FrameSender, Lost};
 use crate::watch::{Counted, WatcherEvent, WatcherId};
 
-/// Streams that are written to before others of the runtime have their turn.
+/// Maximum number of streams written per poll, so that other tasks of the runtime get their turn.
 const STREAMS_PER_TURN: usize = 64;
-/// How long a stream may take nothing, or not be opened.
+/// Maximum time that a stream may stay blocked or unopened.
 const STALLED_MAX: Duration = Duration::from_secs(30);
-/// Interval between checks for that.
+/// Interval between checks for stalled streams.
 const STALLED_LOOK: Duration = Duration::from_secs(10);
 /// Watches come after replies, because requests wait for those.
 const PRIORITY: i32 = -1;
 /// The delay of one in this many batches is recorded.
 const SAMPLED: usize = 16;
 
-/// Sends what `watch sender` is handed until the connection is over.
+/// Sends the batches of `watch_sender` until the connection ends.
 pub(crate) async fn send(
     watch_sender: Arc<WatchSender>,
     connection: Connection,
     watches: Arc<Watches>,
     metrics: Arc<Metrics>,
 ) {
-    let mut round = Round {
+    let mut task = SendTask {
         watch_sender,
         connection,
         watches,
         metrics,
-        lines: BTreeMap::new(),
+        streams: BTreeMap::new(),
         waiting: VecDeque::new(),
         opening: None,
         due: VecDeque::new(),
         sent: Vec::new(),
         gone: Vec::new(),
-        stalled: None,
+        stalled_look: None,
         samples: 0,
     };
-    poll_fn(|cx| round.poll(cx)).await;
+    poll_fn(|cx| task.poll(cx)).await;
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, Lost>> + Send>>;
 
 /// The state of the task.
-struct Round {
+struct SendTask {
     watch_sender: Arc<WatchSender>,
     connection: Connection,
     watches: Arc<Watches>,
     metrics: Arc<Metrics>,
-    lines: BTreeMap<WatcherId, Line>,
-    /// Watches without a stream: the client allows only so many.
+    streams: BTreeMap<WatcherId, WatchStream>,
+    /// Watches without a stream, because the client limits the number of streams.
     waiting: VecDeque<WatcherId>,
     opening: Option<Opening>,
-    /// Watches that may be written to.
+    /// Watches whose stream is writable.
     due: VecDeque<WatcherId>,
     sent: Vec<WatcherId>,
     gone: Vec<WatcherId>,
-    /// When to look for streams that take nothing.
-    stalled: Option<Pin<Box<Sleep>>>,
+    /// Time of the next check for stalled streams.
+    stalled_look: Option<Pin<Box<Sleep>>>,
     samples: usize,
 }
 
-/// One watch.
-struct Line {
+/// One watch, with its stream once that is open.
+struct WatchStream {
     stream: Option<FrameSender>,
-    load: Load,
+    queue: WriteQueue,
     waker: Waker,
-    /// It is among those that may be written to.
+    /// It is in [`SendTask::due`].
     is_due: bool,
     /// A batch was received and not reported as sent.
-    carries: bool,
+    has_batch: bool,
     since: Option<std::time::Instant>,
     /// The stream ends after what is queued.
     ends: bool,
-    /// Since when it has waited for its stream, or that has taken nothing.
+    /// Start of the current wait, for the stream to open or to become writable.
     blocked_since: Option<Instant>,
 }
 
-impl Line {
-    /// A line that waits for its stream, to write this first.
+impl WatchStream {
+    /// A watch that waits for its stream; `first` is written first.
     fn new(first: Bytes, waker: Waker, now: Instant) -> Self {
         Self {
             stream: None,
-            load: Load::new(first),
+            queue: WriteQueue::new(first),
             waker,
             is_due: false,
-            carries: false,
+            has_batch: false,
             since: None,
             ends: false,
             blocked_since: Some(now),
@@ -118,38 +117,38 @@ impl Line {
     }
 }
 
-/// What is still to be written to a stream.
-pub(super) struct Load {
-    /// Encoded, and not written.
+/// The messages to be written to one stream.
+pub(super) struct WriteQueue {
+    /// Encoded frames.
     chunks: Vec<Bytes>,
-    /// Counts those bytes until all of them are written.
+    /// Count the bytes of `chunks` until all of them are written.
     counts: Vec<Arc<Counted>>,
-    /// Not encoded yet.
-    notices: Vec<WatcherEvent>,
+    /// Events that are not encoded yet.
+    events: Vec<WatcherEvent>,
 }
 
-impl Load {
-    /// This comes first.
+impl WriteQueue {
+    /// A queue that begins with `first`.
     pub(super) fn new(first: Bytes) -> Self {
         Self {
             chunks: vec![first],
             counts: Vec::new(),
-            notices: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// These come after what is there.
-    pub(super) fn add(&mut self, notices: Vec<WatcherEvent>) {
-        self.notices.extend(notices);
+    /// Appends `events`.
+    pub(super) fn add(&mut self, events: Vec<WatcherEvent>) {
+        self.events.extend(events);
     }
 
     /// The bytes to write next, which the caller removes as it writes them; `None` once all are written.
-    /// Nothing is encoded before the encoded bytes have been written.
+    /// Encodes the next events only when all encoded bytes have been written.
     pub(super) fn next(&mut self) -> Option<&mut Vec<Bytes>> {
         if self.chunks.is_empty() {
             self.counts.clear();
-            for notice in std::mem::take(&mut self.notices) {
-                let (bytes, counted) = frames::of(&notice);
+            for event in std::mem::take(&mut self.events) {
+                let (bytes, counted) = frames::of(&event);
                 self.chunks.push(bytes);
                 self.counts.extend(counted);
             }
@@ -158,13 +157,13 @@ impl Load {
     }
 }
 
-/// Wakes the task, and says for which stream.
-struct LineWaker {
+/// Wakes the task and records which stream became writable.
+struct StreamWaker {
     id: WatcherId,
     watch_sender: Arc<WatchSender>,
 }
 
-impl Wake for LineWaker {
+impl Wake for StreamWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -180,7 +179,7 @@ impl Wake for LineWaker {
     }
 }
 
-impl Round {
+impl SendTask {
     /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (batches, woken) = {
@@ -204,8 +203,8 @@ impl Round {
             let Some(id) = self.due.pop_front() else {
                 break;
             };
-            if self.poll_line(id).is_err() {
-                self.lines.remove(&id);
+            if self.poll_stream(id).is_err() {
+                self.streams.remove(&id);
                 self.gone.push(id);
             }
         }
@@ -226,26 +225,27 @@ impl Round {
             } => {
                 let created = frames::one(&WatchMessage::Created { watch_id, revision });
                 let watch_sender = Arc::clone(&self.watch_sender);
-                let waker = Waker::from(Arc::new(LineWaker { id, watch_sender }));
-                self.lines.insert(id, Line::new(created, waker, now()));
+                let waker = Waker::from(Arc::new(StreamWaker { id, watch_sender }));
+                self.streams
+                    .insert(id, WatchStream::new(created, waker, now()));
                 self.waiting.push_back(id);
             }
-            WatchBatch::Carry { id, notices, since } => {
-                let Some(line) = self.lines.get_mut(&id) else {
+            WatchBatch::Events { id, events, since } => {
+                let Some(watch) = self.streams.get_mut(&id) else {
                     // The client closed the stream; the watch thread learns of it by this task.
                     return;
                 };
-                line.carries = true;
-                line.since = line.since.or(since);
-                line.ends |= matches!(notices.last(), Some(WatcherEvent::Canceled(_)));
-                line.load.add(notices);
+                watch.has_batch = true;
+                watch.since = watch.since.or(since);
+                watch.ends |= matches!(events.last(), Some(WatcherEvent::Canceled(_)));
+                watch.queue.add(events);
                 self.make_due(id);
             }
             WatchBatch::Close { id } => {
-                if let Some(Line {
+                if let Some(WatchStream {
                     stream: Some(mut stream),
                     ..
-                }) = self.lines.remove(&id)
+                }) = self.streams.remove(&id)
                 {
                     stream.reset();
                 }
@@ -254,11 +254,11 @@ impl Round {
     }
 
     fn make_due(&mut self, id: WatcherId) {
-        if let Some(line) = self.lines.get_mut(&id)
-            && line.stream.is_some()
-            && !line.is_due
+        if let Some(watch) = self.streams.get_mut(&id)
+            && watch.stream.is_some()
+            && !watch.is_due
         {
-            line.is_due = true;
+            watch.is_due = true;
             self.due.push_back(id);
         }
     }
@@ -267,7 +267,7 @@ impl Round {
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             while let Some(id) = self.waiting.front()
-                && !self.lines.contains_key(id)
+                && !self.streams.contains_key(id)
             {
                 self.waiting.pop_front();
             }
@@ -285,42 +285,42 @@ impl Round {
             let (Ok(stream), Some(id)) = (opened, self.waiting.pop_front()) else {
                 return Poll::Ready(());
             };
-            if let Some(line) = self.lines.get_mut(&id) {
-                line.stream = Some(stream);
-                line.blocked_since = None;
+            if let Some(watch) = self.streams.get_mut(&id) {
+                watch.stream = Some(stream);
+                watch.blocked_since = None;
             }
             self.make_due(id);
         }
     }
 
-    /// Writes what a stream takes.
-    fn poll_line(&mut self, id: WatcherId) -> Result<(), ()> {
-        let Some(line) = self.lines.get_mut(&id) else {
+    /// Writes to a stream until it blocks or its queue is empty.
+    fn poll_stream(&mut self, id: WatcherId) -> Result<(), ()> {
+        let Some(watch) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        line.is_due = false;
-        let Some(stream) = &mut line.stream else {
+        watch.is_due = false;
+        let Some(stream) = &mut watch.stream else {
             return Ok(());
         };
-        let mut cx = Context::from_waker(&line.waker);
-        while let Some(chunks) = line.load.next() {
+        let mut cx = Context::from_waker(&watch.waker);
+        while let Some(chunks) = watch.queue.next() {
             match stream.poll_write(&mut cx, chunks) {
-                Poll::Ready(Ok(())) => line.blocked_since = None,
+                Poll::Ready(Ok(())) => watch.blocked_since = None,
                 Poll::Ready(Err(_)) => return Err(()),
                 Poll::Pending => {
-                    line.blocked_since.get_or_insert_with(now);
+                    watch.blocked_since.get_or_insert_with(now);
                     return Ok(());
                 }
             }
         }
-        if line.ends {
+        if watch.ends {
             stream.finish();
-            self.lines.remove(&id);
+            self.streams.remove(&id);
             return Ok(());
         }
-        if std::mem::take(&mut line.carries) {
+        if std::mem::take(&mut watch.has_batch) {
             self.sent.push(id);
-            if let Some(since) = line.since.take() {
+            if let Some(since) = watch.since.take() {
                 self.samples += 1;
                 if self.samples.is_multiple_of(SAMPLED) {
                     let delay = since.elapsed().as_secs_f64();
@@ -331,24 +331,25 @@ impl Round {
         Ok(())
     }
 
-    /// Gives up streams that have taken nothing for long, and watches that have had none for as long.
+    /// Resets streams that have been blocked for [`STALLED_MAX`], and ends watches without a stream for as
+    /// long.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) {
         let look = self
-            .stalled
+            .stalled_look
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALLED_LOOK)));
         while look.as_mut().poll(cx).is_ready() {
             let now = now();
             let stalled: Vec<WatcherId> = self
-                .lines
+                .streams
                 .iter()
-                .filter(|(_, line)| line.is_stalled(now))
+                .filter(|(_, watch)| watch.is_stalled(now))
                 .map(|(id, _)| *id)
                 .collect();
             for id in &stalled {
-                if let Some(Line {
+                if let Some(WatchStream {
                     stream: Some(mut stream),
                     ..
-                }) = self.lines.remove(id)
+                }) = self.streams.remove(id)
                 {
                     stream.reset();
                 }
@@ -394,34 +395,34 @@ mod tests {
     #[test]
     fn a_watch_whose_stream_is_never_opened_is_given_up_like_one_that_takes_nothing() {
         let order = now();
-        let mut line = Line::new(CREATED, Waker::noop().clone(), order);
+        let mut watch = WatchStream::new(CREATED, Waker::noop().clone(), order);
         let almost = STALLED_MAX - Duration::from_millis(1);
-        assert!(!line.is_stalled(order + almost));
-        assert!(line.is_stalled(order + STALLED_MAX));
+        assert!(!watch.is_stalled(order + almost));
+        assert!(watch.is_stalled(order + STALLED_MAX));
         // Once it has been opened, it counts from when it takes nothing.
-        line.blocked_since = None;
-        assert!(!line.is_stalled(order + 2 * STALLED_MAX));
+        watch.blocked_since = None;
+        assert!(!watch.is_stalled(order + 2 * STALLED_MAX));
         let blocked = order + STALLED_MAX;
-        line.blocked_since = Some(blocked);
-        assert!(!line.is_stalled(blocked + almost));
-        assert!(line.is_stalled(blocked + STALLED_MAX));
+        watch.blocked_since = Some(blocked);
+        assert!(!watch.is_stalled(blocked + almost));
+        assert!(watch.is_stalled(blocked + STALLED_MAX));
     }
 
     #[test]
     fn nothing_is_made_into_bytes_before_what_is_there_has_been_written() {
-        let mut load = Load::new(CREATED);
+        let mut queue = WriteQueue::new(CREATED);
         let both = [WatcherEvent::Progress(5), WatcherEvent::Synced(6)];
-        load.add(both.to_vec());
+        queue.add(both.to_vec());
         for _ in 0..2 {
-            assert_eq!(load.next(), Some(&mut vec![CREATED]));
-            assert_eq!(load.notices.len(), 2);
+            assert_eq!(queue.next(), Some(&mut vec![CREATED]));
+            assert_eq!(queue.events.len(), 2);
         }
         // As a stream takes them.
-        load.chunks.clear();
-        let mut both: Vec<Bytes> = both.iter().map(|notice| frames::of(notice).0).collect();
-        assert_eq!(load.next(), Some(&mut both));
-        assert!(load.notices.is_empty());
-        load.chunks.clear();
-        assert_eq!(load.next(), None);
+        queue.chunks.clear();
+        let mut both: Vec<Bytes> = both.iter().map(|event| frames::of(event).0).collect();
+        assert_eq!(queue.next(), Some(&mut both));
+        assert!(queue.events.is_empty());
+        queue.chunks.clear();
+        assert_eq!(queue.next(), None);
     }
 }

@@ -39,9 +39,9 @@ pub(super) enum WatchBatch {
         revision: i64,
     },
     /// Events for a watcher. Once they are sent, [`Order::Sent`](super::Order::Sent) reports it.
-    Carry {
+    Events {
         id: WatcherId,
-        notices: Vec<WatcherEvent>,
+        events: Vec<WatcherEvent>,
         /// When the change was applied, if it is recent.
         since: Option<std::time::Instant>,
     },

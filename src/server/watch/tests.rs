@@ -16,7 +16,7 @@ use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::mail::outbox::Delivery;
 use crate::server::metrics::Metrics;
-use crate::server::watch::send_task::Load;
+use crate::server::watch::send_task::WriteQueue;
 use crate::server::watch::sender::WatchBatch;
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, LogId, LogIndex, NodeId, Term};
@@ -147,9 +147,9 @@ impl World {
             match batch {
                 WatchBatch::Open { watch_id, .. } => words.push(format!("open {watch_id}")),
                 WatchBatch::Close { .. } => words.push("close".to_owned()),
-                WatchBatch::Carry { id, notices, .. } => {
+                WatchBatch::Events { id, events, .. } => {
                     sent.push(id);
-                    words.extend(notices.iter().map(word));
+                    words.extend(events.iter().map(word));
                 }
             }
         }
@@ -158,8 +158,8 @@ impl World {
     }
 }
 
-fn word(notice: &WatcherEvent) -> String {
-    match notice {
+fn word(event: &WatcherEvent) -> String {
+    match event {
         WatcherEvent::Events(batch) => format!("{}", batch.revision()),
         WatcherEvent::Progress(revision) => format!("progress {revision}"),
         WatcherEvent::State(_) => "state".to_owned(),
@@ -305,7 +305,7 @@ fn a_watch_sender_with_a_batch_under_way_is_given_more_once_it_was_sent() {
         watch_sender.handed().is_empty(),
         "it has not sent the first one"
     );
-    let WatchBatch::Carry { id, .. } = first[1] else {
+    let WatchBatch::Events { id, .. } = first[1] else {
         panic!("an event was handed over");
     };
     world.watches.orders.send(Order::Sent(vec![id]));
@@ -324,20 +324,20 @@ fn what_a_watch_sender_has_to_write_is_counted_until_it_is_written() {
     world.watch(&watch_sender, 1, "a");
     world.put("a", "1");
     world.turn();
-    let Some(WatchBatch::Carry { notices, .. }) = watch_sender.handed().pop() else {
+    let Some(WatchBatch::Events { events, .. }) = watch_sender.handed().pop() else {
         panic!("an event was handed over");
     };
-    let mut load = Load::new(Bytes::from_static(b"created"));
-    load.add(notices);
+    let mut queue = WriteQueue::new(Bytes::from_static(b"created"));
+    queue.add(events);
     assert!(counted(&mut world) > 0, "the event itself");
     // As a stream takes them.
-    load.next().expect("the word that it was opened").clear();
-    let chunks = load.next().expect("the event");
+    queue.next().expect("the word that it was opened").clear();
+    let chunks = queue.next().expect("the event");
     let bytes = chunks.iter().map(Bytes::len).sum::<usize>();
     assert!(bytes > 0);
     assert_eq!(counted(&mut world), bytes);
-    load.next().expect("the event, still").clear();
-    assert_eq!(load.next(), None);
+    queue.next().expect("the event, still").clear();
+    assert_eq!(queue.next(), None);
     assert_eq!(counted(&mut world), 0);
 }
 
@@ -353,7 +353,7 @@ fn a_watch_sender_that_never_is_done_has_its_watcher_ended_and_told_where_to_res
         stuck = stuck.or_else(|| watch_sender.handed().pop());
     }
     assert_eq!(world.watches.counts().watchers.load(Ordering::Relaxed), 1);
-    let Some(WatchBatch::Carry { id, .. }) = stuck else {
+    let Some(WatchBatch::Events { id, .. }) = stuck else {
         panic!("the first event was handed over");
     };
     world.watches.orders.send(Order::Sent(vec![id]));

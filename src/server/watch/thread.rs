@@ -24,9 +24,9 @@ use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, WatcherEvent, Watche
 const WATCHERS_MAX: usize = 100_000;
 /// What may wait for one watcher, beside what is being sent to it.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-const QUEUE_NOTICES_MAX: usize = 1024;
+const QUEUE_EVENTS_MAX: usize = 1024;
 /// What a watch sender is handed at once for one watcher, about.
-const PARCEL_BYTES: usize = 64 << 10;
+const BATCH_BYTES: usize = 64 << 10;
 /// One step of catching up: so long do the others wait.
 const CATCH_UP: CatchUpBudget = CatchUpBudget {
     changes: 1000,
@@ -74,7 +74,7 @@ impl WatchThread {
         let mut orders = Vec::new();
         let mut patience = IDLE;
         loop {
-            let watches = Arc::clone(&state.place.watches);
+            let watches = Arc::clone(&state.thread.watches);
             watches.orders.take(&mut orders, patience);
             match state.turn(&mut orders)? {
                 Some(next) => patience = next,
@@ -86,7 +86,7 @@ impl WatchThread {
 
 /// The state of the thread.
 pub(super) struct WatchState {
-    place: WatchThread,
+    thread: WatchThread,
     hub: Hub,
     /// Indexed by the slot of their watcher.
     routes: Vec<Option<Route>>,
@@ -126,25 +126,25 @@ struct Route {
 }
 
 impl WatchState {
-    pub(super) fn new(place: WatchThread) -> Self {
+    pub(super) fn new(thread: WatchThread) -> Self {
         let options = HubOptions {
             watchers_max: WATCHERS_MAX,
             queue_bytes_max: QUEUE_BYTES_MAX,
-            queue_notices_max: QUEUE_NOTICES_MAX,
-            memory_bytes_max: place.options.memory_bytes_max,
-            progress_interval: place.options.progress_interval,
-            seed: place.seed,
+            queue_events_max: QUEUE_EVENTS_MAX,
+            memory_bytes_max: thread.options.memory_bytes_max,
+            progress_interval: thread.options.progress_interval,
+            seed: thread.seed,
         };
-        let revision = place.store.revision();
+        let revision = thread.store.revision();
         for reason in ENDS {
             // The series exists before the first watch ends for this reason.
-            place.metrics.watch.canceled(reason).increment(0);
+            thread.metrics.watch.canceled(reason).increment(0);
         }
         Self {
             // A node that starts knows no leader yet.
-            leaderless_since: Some(place.clock.now()),
+            leaderless_since: Some(thread.clock.now()),
             hub: Hub::new(options, revision),
-            place,
+            thread,
             routes: Vec::new(),
             names: BTreeMap::new(),
             ready: Vec::new(),
@@ -157,13 +157,13 @@ impl WatchState {
     /// Handles `orders`, and does one step of what can wait. Returns how long to wait for the next
     /// turn; `None` if this was the last one.
     pub(super) fn turn(&mut self, orders: &mut Vec<Order>) -> Result<Option<Duration>, StoreError> {
-        let now = self.place.clock.now();
+        let now = self.thread.clock.now();
         let opens_watch = |order: &Order| matches!(order, Order::Watch { .. });
         if orders.iter().any(opens_watch) {
             // Before the snapshot: whatever is applied after it is reported to this thread.
-            self.place.watches.listening.store(true, Ordering::SeqCst);
+            self.thread.watches.listening.store(true, Ordering::SeqCst);
         }
-        let view = self.place.store.snapshot()?;
+        let view = self.thread.store.snapshot()?;
         let since = self.feed(&view, orders)?;
         for order in orders.drain(..) {
             if matches!(order, Order::Stop) {
@@ -270,7 +270,7 @@ impl WatchState {
     /// Whether the node has known no leader for so long that it may miss changes, so that watches here
     /// would be silent without the client noticing.
     fn is_cut_off(&self, now: Instant) -> bool {
-        let patience = self.place.options.leaderless_max;
+        let patience = self.thread.options.leaderless_max;
         self.leaderless_since
             .is_some_and(|since| now.certainly_after(since + patience))
     }
@@ -280,7 +280,7 @@ impl WatchState {
         match self.leaderless_since {
             Some(since) if self.hub.watchers() > 0 && !self.is_cut_off(now) => {
                 // A little later both clocks agree that it is over.
-                until(now, since + self.place.options.leaderless_max) + CUT_OFF_LOOK
+                until(now, since + self.thread.options.leaderless_max) + CUT_OFF_LOOK
             }
             _ => IDLE,
         }
@@ -300,7 +300,7 @@ impl WatchState {
             format!(
                 "this node has had no leader for {:?} and may be missing changes: watch at another \
                  node, or wait until there is a leader",
-                self.place.options.leaderless_max
+                self.thread.options.leaderless_max
             ),
         )
     }
@@ -308,7 +308,7 @@ impl WatchState {
     /// Ends the watches that their clients may no longer read, if the rules have changed since the last
     /// check. Done before events are sent, so the rules are no older than the changes of this turn.
     fn judge(&mut self) {
-        let policy = self.place.store.gate().policy();
+        let policy = self.thread.store.gate().policy();
         if policy.status() == self.judged {
             return;
         }
@@ -345,7 +345,7 @@ impl WatchState {
             else {
                 continue;
             };
-            let watches = &self.place.watches;
+            let watches = &self.thread.watches;
             watches.backlog_bytes.fetch_sub(*bytes, Ordering::Relaxed);
             since = Some(*at);
             let changes = changes.take();
@@ -372,7 +372,7 @@ impl WatchState {
             who,
         } = order;
         // The rules may have changed since the session looked at them.
-        let rules = self.place.store.gate().rules();
+        let rules = self.thread.store.gate().rules();
         let denied = rules.and_then(|policy| may_watch(&policy, who.as_ref(), &watch).err());
         let cut_off = self.is_cut_off(now).then(|| self.no_leader());
         let refused = self.refused.clone().or(cut_off).or(denied);
@@ -388,11 +388,11 @@ impl WatchState {
             }
         };
         let id = registered.id;
-        if id.place() >= self.routes.len() {
-            self.routes.resize_with(id.place() + 1, || None);
+        if id.slot() >= self.routes.len() {
+            self.routes.resize_with(id.slot() + 1, || None);
         }
         if watch_sender.watches.fetch_add(1, Ordering::Relaxed) == 0 {
-            let streams = &self.place.watches.counts.streams;
+            let streams = &self.thread.watches.counts.streams;
             streams.fetch_add(1, Ordering::Relaxed);
         }
         self.names.insert((watch_sender.id(), watch_id), id);
@@ -405,7 +405,7 @@ impl WatchState {
                 revision: registered.revision,
             },
         );
-        self.routes[id.place()] = Some(Route {
+        self.routes[id.slot()] = Some(Route {
             id,
             watch_sender,
             watch_id,
@@ -430,7 +430,7 @@ impl WatchState {
             ));
         }
         let watches = watch_sender.watches.load(Ordering::Relaxed);
-        (watches >= self.place.options.per_connection_max).then(|| {
+        (watches >= self.thread.options.per_connection_max).then(|| {
             Error::not_applied(
                 ErrorKind::SlowDown {
                     retry_after_ms: RETRY_AFTER_MS,
@@ -457,11 +457,11 @@ impl WatchState {
 
     fn answer(&self, reply: &Reply, revision: i64, result: Result<ResponseBody, Error>) {
         let header = ResponseHeader {
-            cluster_id: self.place.cluster_id.short(),
-            member_id: self.place.member_id,
+            cluster_id: self.thread.cluster_id.short(),
+            member_id: self.thread.member_id,
             revision,
-            raft_term: self.place.published.term(),
-            leader_id: self.place.published.leader(),
+            raft_term: self.thread.published.term(),
+            leader_id: self.thread.published.leader(),
             read: None,
         };
         let result = result.map(|body| Response { header, body });
@@ -484,18 +484,18 @@ impl WatchState {
             return;
         }
         let watch_sender = Arc::clone(&route.watch_sender);
-        let Some(taken) = self.hub.take(id, PARCEL_BYTES) else {
+        let Some(taken) = self.hub.take(id, BATCH_BYTES) else {
             return;
         };
-        if taken.notices.is_empty() {
+        if taken.events.is_empty() {
             return;
         }
-        let events = taken.notices.iter().map(|notice| match notice {
+        let events = taken.events.iter().map(|event| match event {
             WatcherEvent::Events(batch) => batch.events().len() as u64,
             _ => 0,
         });
-        self.place.metrics.watch.events.increment(events.sum());
-        match taken.notices.last() {
+        self.thread.metrics.watch.events.increment(events.sum());
+        match taken.events.last() {
             Some(WatcherEvent::Canceled(cancel)) => {
                 let reason = match cancel.error.kind {
                     ErrorKind::SlowWatcher => "slow",
@@ -513,8 +513,8 @@ impl WatchState {
                 }
             }
         }
-        let notices = taken.notices;
-        self.post(&watch_sender, WatchBatch::Carry { id, notices, since });
+        let events = taken.events;
+        self.post(&watch_sender, WatchBatch::Events { id, events, since });
     }
 
     /// The last batch of a watcher has been sent.
@@ -536,19 +536,19 @@ impl WatchState {
 
     /// A watcher is gone from the hub.
     fn forget(&mut self, id: WatcherId, reason: &'static str) {
-        let Some(place) = self.routes.get_mut(id.place()) else {
+        let Some(slot) = self.routes.get_mut(id.slot()) else {
             return;
         };
-        if place.as_ref().is_some_and(|route| route.id == id)
-            && let Some(route) = place.take()
+        if slot.as_ref().is_some_and(|route| route.id == id)
+            && let Some(route) = slot.take()
         {
             self.names
                 .remove(&(route.watch_sender.id(), route.watch_id));
             if route.watch_sender.watches.fetch_sub(1, Ordering::Relaxed) == 1 {
-                let streams = &self.place.watches.counts.streams;
+                let streams = &self.thread.watches.counts.streams;
                 streams.fetch_sub(1, Ordering::Relaxed);
             }
-            self.place.metrics.watch.canceled(reason).increment(1);
+            self.thread.metrics.watch.canceled(reason).increment(1);
         }
     }
 
@@ -565,7 +565,7 @@ impl WatchState {
     /// All watches, ordered by connection.
     fn list(&self) -> Vec<WatchInfo> {
         let shown = self.names.values().filter_map(|id| {
-            let route = self.routes.get(id.place())?.as_ref()?;
+            let route = self.routes.get(id.slot())?.as_ref()?;
             Some(WatchInfo {
                 client: Arc::clone(route.watch_sender.client()),
                 address: route.watch_sender.address(),
@@ -577,22 +577,22 @@ impl WatchState {
     }
 
     fn route_mut(&mut self, id: WatcherId) -> Option<&mut Route> {
-        let route = self.routes.get_mut(id.place())?.as_mut()?;
+        let route = self.routes.get_mut(id.slot())?.as_mut()?;
         (route.id == id).then_some(route)
     }
 
     fn count(&self) {
-        let counts = &self.place.watches.counts;
+        let counts = &self.thread.watches.counts;
         let watchers = self.hub.watchers();
         counts.watchers.store(watchers, Ordering::Relaxed);
         let slow = self.hub.watchers_behind();
         counts.slow.store(slow, Ordering::Relaxed);
-        let pending = self.hub.queued_notices();
+        let pending = self.hub.queued_events();
         counts.pending.store(pending, Ordering::Relaxed);
         let bytes = self.hub.queued_bytes();
         counts.queued_bytes.store(bytes, Ordering::Relaxed);
         if watchers == 0 {
-            self.place.watches.listening.store(false, Ordering::SeqCst);
+            self.thread.watches.listening.store(false, Ordering::SeqCst);
         }
     }
 }

@@ -162,20 +162,20 @@ impl Hub {
         }
     }
 
-    /// Whether a notice may be queued. An empty queue accepts any.
+    /// Whether an event may be queued. An empty queue accepts any.
     fn fits(&self, slot: u32, bytes: usize, is_overfull: bool) -> bool {
         let queue = &self.watcher(slot).queue;
-        let (notices, queued) = queue.load();
+        let (events, queued) = queue.load();
         queue.is_empty()
             || !is_overfull
-                && notices < self.options.queue_notices_max
+                && events < self.options.queue_events_max
                 && queued + bytes <= self.options.queue_bytes_max
     }
 
-    pub(super) fn push(&mut self, slot: u32, notice: WatcherEvent) {
+    pub(super) fn push(&mut self, slot: u32, event: WatcherEvent) {
         let meter = self.meter.clone();
         let watcher = self.watcher_mut(slot);
-        watcher.queue.push(notice, &meter);
+        watcher.queue.push(event, &meter);
         if let Some(notify) = &mut watcher.notify {
             notify.is_fresh = true;
         }

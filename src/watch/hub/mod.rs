@@ -22,10 +22,10 @@ pub use shown::WatcherView;
 pub struct HubOptions {
     /// Maximum number of watchers.
     pub watchers_max: usize,
-    /// Maximum number of bytes queued for one watcher; a single notice may be larger.
+    /// Maximum number of bytes queued for one watcher; a single event may be larger.
     pub queue_bytes_max: usize,
-    /// Maximum number of notices queued for one watcher.
-    pub queue_notices_max: usize,
+    /// Maximum number of events queued for one watcher.
+    pub queue_events_max: usize,
     /// Maximum number of bytes queued for all watchers, shared data counted once. Above it, slow
     /// watchers are cancelled.
     pub memory_bytes_max: usize,
@@ -54,7 +54,7 @@ pub struct WatcherId {
 
 impl WatcherId {
     /// A small number, unique among the existing watchers.
-    pub fn place(self) -> usize {
+    pub fn slot(self) -> usize {
         self.slot as usize
     }
 }
@@ -113,8 +113,8 @@ struct Slot {
 #[derive(Debug)]
 struct Watcher {
     group: GroupId,
-    /// Where it stands among those of its group that keep up.
-    place: u32,
+    /// Its index among the watchers of its group that keep up.
+    group_index: u32,
     phase: Phase,
     /// No progress below this revision is reported.
     floor: i64,
@@ -198,9 +198,9 @@ impl Hub {
         self.meter.bytes()
     }
 
-    /// The number of queued notices, counted per watcher.
-    pub fn queued_notices(&self) -> usize {
-        self.meter.notices()
+    /// The number of queued events, counted per watcher.
+    pub fn queued_events(&self) -> usize {
+        self.meter.events()
     }
 
     /// Opens a watch for `request`. `view` is the current store, and may be ahead of what the hub
@@ -261,7 +261,7 @@ impl Hub {
         let group = self.join_group(request);
         let slot = self.occupy(Watcher {
             group,
-            place: 0,
+            group_index: 0,
             phase: Phase::Current,
             floor,
             queue: Queue::default(),
@@ -395,7 +395,7 @@ impl Hub {
         std::mem::take(&mut self.ready)
     }
 
-    /// Takes notices from a watcher's queue, about `bytes_max` and at least one. `None` if the
+    /// Takes events from a watcher's queue, about `bytes_max` and at least one. `None` if the
     /// watcher does not exist; taking [`WatcherEvent::Canceled`] removes it.
     pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<Taken> {
         let slot = self.slot(id)?;
@@ -403,8 +403,8 @@ impl Hub {
         let watcher = self.watcher_mut(slot);
         let mut taken = Taken::default();
         let mut bytes = 0;
-        while let Some((notice, more)) = watcher.queue.pop(&meter) {
-            taken.notices.push(notice);
+        while let Some((event, more)) = watcher.queue.pop(&meter) {
+            taken.events.push(event);
             bytes += more;
             if bytes >= bytes_max {
                 break;
@@ -414,7 +414,7 @@ impl Hub {
             taken.more = true;
         } else if let Phase::Ended(cancel) = &watcher.phase {
             taken
-                .notices
+                .events
                 .push(WatcherEvent::Canceled((**cancel).clone()));
             self.remove(slot);
             return Some(taken);
@@ -519,9 +519,9 @@ impl Hub {
 
     fn remove(&mut self, slot: u32) {
         self.withdraw(slot);
-        let place = &mut self.slots[slot as usize];
-        place.generation = place.generation.wrapping_add(1);
-        let Some(mut watcher) = place.watcher.take() else {
+        let entry = &mut self.slots[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        let Some(mut watcher) = entry.watcher.take() else {
             return;
         };
         let _ = watcher.queue.abandon(&self.meter);
@@ -548,11 +548,13 @@ impl Hub {
                 self.future.remove(&(start, slot));
             }
             Phase::Current => {
-                let Watcher { group, place, .. } = *self.watcher(slot);
+                let Watcher {
+                    group, group_index, ..
+                } = *self.watcher(slot);
                 let current = &mut self.group_mut(group).current;
-                current.swap_remove(place as usize);
-                if let Some(moved) = current.get(place as usize).copied() {
-                    self.watcher_mut(moved).place = place;
+                current.swap_remove(group_index as usize);
+                if let Some(moved) = current.get(group_index as usize).copied() {
+                    self.watcher_mut(moved).group_index = group_index;
                 }
             }
             Phase::Ended(_) => {}
@@ -582,8 +584,8 @@ impl Hub {
             let group = self.watcher(slot).group;
             let current = &mut self.group_mut(group).current;
             current.push(slot);
-            let place = number(current.len() - 1);
-            self.watcher_mut(slot).place = place;
+            let group_index = number(current.len() - 1);
+            self.watcher_mut(slot).group_index = group_index;
             self.answer(slot);
         } else if let Some(start) = future {
             self.future.insert((start, slot));
@@ -623,9 +625,9 @@ impl Hub {
     /// Whether more may be read for a watcher: half of its queue is reserved for changes that occur
     /// meanwhile.
     fn has_room(&self, slot: u32) -> bool {
-        let (notices, bytes) = self.watcher(slot).queue.load();
-        notices == 0
-            || 2 * notices < self.options.queue_notices_max
+        let (events, bytes) = self.watcher(slot).queue.load();
+        events == 0
+            || 2 * events < self.options.queue_events_max
                 && 2 * bytes < self.options.queue_bytes_max
     }
 

@@ -18,8 +18,8 @@ pub struct WatcherView {
     pub next_revision: Option<i64>,
     /// How many existing revisions it has not received yet.
     pub lag: i64,
-    /// The number of queued notices.
-    pub waiting_notices: usize,
+    /// The number of queued events.
+    pub waiting_events: usize,
     /// Their bytes.
     pub waiting_bytes: usize,
 }
@@ -36,14 +36,14 @@ impl Hub {
             Phase::Future(start) => ("future", Some(*start)),
             Phase::Ended(_) => ("ended", None),
         };
-        let (waiting_notices, waiting_bytes) = watcher.queue.load();
+        let (waiting_events, waiting_bytes) = watcher.queue.load();
         Some(WatcherView {
             from: group.spec.from.clone(),
             until: group.spec.until.clone(),
             phase,
             next_revision,
             lag: next_revision.map_or(0, |next| (self.revision + 1 - next).max(0)),
-            waiting_notices,
+            waiting_events,
             waiting_bytes,
         })
     }

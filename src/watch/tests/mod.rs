@@ -18,7 +18,7 @@ mod rules;
 const OPTIONS: HubOptions = HubOptions {
     watchers_max: 1000,
     queue_bytes_max: 1 << 20,
-    queue_notices_max: 1000,
+    queue_events_max: 1000,
     memory_bytes_max: 1 << 30,
     progress_interval: std::time::Duration::from_secs(10),
     seed: 1,
@@ -121,7 +121,7 @@ impl Node {
     fn take(&mut self, id: WatcherId) -> Vec<WatcherEvent> {
         let taken = self.hub.take(id, usize::MAX).expect("it is there");
         assert!(!taken.more);
-        taken.notices
+        taken.events
     }
 }
 
@@ -186,10 +186,10 @@ struct Reader {
 
 impl Reader {
     /// Checks what it is told against the log. Says where to go on, if its watcher is gone.
-    fn hear(&mut self, model: &Model, node: &Node, notice: &WatcherEvent) -> Option<Option<i64>> {
+    fn hear(&mut self, model: &Model, node: &Node, event: &WatcherEvent) -> Option<Option<i64>> {
         let spec = Spec::of(&self.request);
         let expected = Expected { model, spec };
-        match notice {
+        match event {
             WatcherEvent::State(state) => {
                 let known = self.state.as_mut().expect("the state comes first");
                 known.extend_from_slice(state.kvs());
@@ -471,8 +471,8 @@ impl World {
             return;
         };
         let taken = self.nodes[reader.node].hub.take(id, bytes).unwrap();
-        for notice in &taken.notices {
-            let gone = reader.hear(&self.model, &self.nodes[reader.node], notice);
+        for event in &taken.events {
+            let gone = reader.hear(&self.model, &self.nodes[reader.node], event);
             if let Some(resume) = gone
                 && !reader.is_over
             {
@@ -551,12 +551,12 @@ proptest! {
         steps in programs(60),
         acts in prop::collection::vec(an_act(), 0..120),
         queue_bytes_max in prop_oneof![Just(0usize), Just(600), Just(3000), Just(1 << 20)],
-        queue_notices_max in prop_oneof![Just(1usize), Just(3), Just(1000)],
+        queue_events_max in prop_oneof![Just(1usize), Just(3), Just(1000)],
         memory_bytes_max in prop_oneof![Just(0usize), Just(2000), Just(1 << 20)],
     ) {
         let options = HubOptions {
             queue_bytes_max,
-            queue_notices_max,
+            queue_events_max,
             memory_bytes_max,
             ..OPTIONS
         };

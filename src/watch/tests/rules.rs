@@ -63,8 +63,8 @@ fn from(start_revision: i64, request: WatchRequest) -> WatchRequest {
     }
 }
 
-/// What notices say, short enough to compare: `5:a=1,-b` is the put and the delete of revision 5.
-fn told(notices: &[WatcherEvent]) -> Vec<String> {
+/// What events say, short enough to compare: `5:a=1,-b` is the put and the delete of revision 5.
+fn told(events: &[WatcherEvent]) -> Vec<String> {
     let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
     let event = |event: &Event| {
         let key = text(&event.kv.key);
@@ -77,7 +77,7 @@ fn told(notices: &[WatcherEvent]) -> Vec<String> {
             None => now,
         }
     };
-    let notice = |notice: &WatcherEvent| match notice {
+    let watcher_event = |given: &WatcherEvent| match given {
         WatcherEvent::State(state) => {
             let pair = |kv: &KeyValue| format!("{}={}", text(&kv.key), text(&kv.value));
             let pairs: Vec<String> = state.kvs().iter().map(pair).collect();
@@ -94,7 +94,7 @@ fn told(notices: &[WatcherEvent]) -> Vec<String> {
             format!("{} {:?}", cancel.error.code(), cancel.resume_revision)
         }
     };
-    notices.iter().map(notice).collect()
+    events.iter().map(watcher_event).collect()
 }
 
 impl Node {
@@ -226,10 +226,10 @@ fn a_large_revision_is_not_split_by_a_small_budget() {
     ] {
         node.hub.catch_up(&node.store, &budget).unwrap();
     }
-    let notices = node.take(id);
-    let lengths: Vec<usize> = notices
+    let events = node.take(id);
+    let lengths: Vec<usize> = events
         .iter()
-        .map(|notice| match notice {
+        .map(|event| match event {
             WatcherEvent::Events(batch) => batch.events().len(),
             other => panic!("{other:?}"),
         })
@@ -322,7 +322,7 @@ fn creation_is_told_from_change() {
     let kinds: Vec<(bool, bool)> = node
         .take(id)
         .iter()
-        .map(|notice| match notice {
+        .map(|event| match event {
             WatcherEvent::Events(batch) => {
                 let event = &batch.events()[0];
                 (event.is_create(), event.is_modify())
@@ -463,7 +463,7 @@ fn progress_is_told_from_time_to_time_if_there_is_nothing_else_to_say() {
 #[test]
 fn a_slow_watcher_is_ended_with_the_revision_to_resume_from() {
     let options = HubOptions {
-        queue_notices_max: 3,
+        queue_events_max: 3,
         ..OPTIONS
     };
     let mut node = Node::new(options);
@@ -510,13 +510,13 @@ fn all_can_be_ended_whatever_waits_for_them() {
         assert_eq!(node.hear(id), ["LH-CORRUPT None"]);
     }
     assert_eq!(node.hub.watchers(), 0);
-    assert_eq!((node.hub.queued_bytes(), node.hub.queued_notices()), (0, 0));
+    assert_eq!((node.hub.queued_bytes(), node.hub.queued_events()), (0, 0));
 }
 
 #[test]
 fn one_that_catches_up_waits_for_its_queue_and_is_not_ended() {
     let options = HubOptions {
-        queue_notices_max: 4,
+        queue_events_max: 4,
         ..OPTIONS
     };
     let mut node = Node::new(options);
@@ -647,7 +647,7 @@ fn what_watchers_of_one_key_wait_for_is_shared() {
     let once = node.hub.queued_bytes();
     let places = ids.len() * size_of::<WatcherEvent>();
     assert!(once < places + 1000, "{once} bytes for a thousand watchers");
-    let of = |notices: Vec<WatcherEvent>| match &notices[..] {
+    let of = |events: Vec<WatcherEvent>| match &events[..] {
         [WatcherEvent::Events(batch)] => std::sync::Arc::as_ptr(batch),
         other => panic!("{other:?}"),
     };
@@ -669,10 +669,10 @@ fn what_was_encoded_counts_until_all_have_sent_it() {
     node.settle();
     node.put("a", "2");
     node.settle();
-    let notices = node.take(id);
+    let events = node.take(id);
     let mut counts = Vec::new();
-    for notice in &notices {
-        match notice {
+    for event in &events {
+        match event {
             WatcherEvent::State(state) => {
                 let (bytes, counted) = state.encoded(|_| Bytes::from_static(b"state"));
                 assert_eq!(bytes, "state");
@@ -689,7 +689,7 @@ fn what_was_encoded_counts_until_all_have_sent_it() {
         }
     }
     assert_eq!(counts.len(), 3);
-    drop(notices);
+    drop(events);
     let (state, events) = ("state".len(), "events".len());
     assert_eq!(node.hub.queued_bytes(), state + events, "each once");
     drop(counts.remove(0));
@@ -731,7 +731,7 @@ fn watchers_are_reported_as_ready_once_until_they_are_emptied() {
     }
     assert_eq!(node.hub.take_ready(), [id]);
     let taken = node.hub.take(id, 1).unwrap();
-    assert_eq!((taken.notices.len(), taken.more), (1, true));
+    assert_eq!((taken.events.len(), taken.more), (1, true));
     node.put("a", "4");
     node.publish();
     assert_eq!(
