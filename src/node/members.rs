@@ -121,12 +121,12 @@ impl Node {
         {
             self.check_rebuild(id, &add.name)?;
         }
-        // Committed places in the log are never given out twice, so no life is named twice. One that
+        // Committed indexes are never reused, so no two lives have the same incarnation. One that
         // two leaders gave out, of whom one was overruled, is the same node with the same memory.
-        let place = self.consensus.status().last.index.next();
+        let index = self.consensus.status().last.index.next();
         Ok(MemberDetails {
             name: add.name.clone(),
-            incarnation: Incarnation(place.0),
+            incarnation: Incarnation(index.0),
             peer_address: add.peer_address.clone(),
             client_address: add.client_address.clone(),
         })

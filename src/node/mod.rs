@@ -535,9 +535,9 @@ impl Node {
     fn members_in_force(&mut self) -> MembersInForce {
         let (consensus, shared) = (&self.consensus, &mut self.shared_configuration);
         let index = consensus.configuration_index();
-        let place = Some((index, consensus.status().term));
-        if shared.place != place {
-            shared.place = place;
+        let index_and_term = Some((index, consensus.status().term));
+        if shared.index_and_term != index_and_term {
+            shared.index_and_term = index_and_term;
             shared.configuration = Arc::new(consensus.configuration().clone());
         }
         MembersInForce {

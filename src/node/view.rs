@@ -67,6 +67,6 @@ pub struct MembersInForce {
 /// configuration may have the same index.
 #[derive(Debug, Default)]
 pub(super) struct SharedConfiguration {
-    pub(super) place: Option<(LogIndex, Term)>,
+    pub(super) index_and_term: Option<(LogIndex, Term)>,
     pub(super) configuration: Arc<Configuration>,
 }

@@ -520,7 +520,7 @@ impl Endpoint {
     fn is_frequent(&self, address: IpAddr) -> bool {
         #[expect(
             clippy::disallowed_methods,
-            reason = "a rate of strangers is no lease: plain elapsed time is enough"
+            reason = "a rate of unauthenticated peers is no lease: plain elapsed time is enough"
         )]
         let now = std::time::Instant::now();
         let mut rates = self.shared.rates.lock();

@@ -557,7 +557,7 @@ fn leadership_moves_to_a_name_an_id_or_whom_the_leader_chooses() {
 }
 
 #[test]
-fn leadership_does_not_move_to_a_stranger_or_to_who_has_it() {
+fn leadership_does_not_move_to_an_unknown_node_or_to_the_leader() {
     let cluster = Cluster::default();
     let failure = leasehold(&cluster, "move-leader n9").unwrap_err();
     assert_eq!(

@@ -680,12 +680,12 @@ fn a_cluster_that_cannot_be_reached_or_trusted_says_so() {
 
         // Our authority trusts the server, but the server does not know our certificate's.
         let issued = Authority::new().issue(&PeerIdentity::client(CLUSTER, "x"));
-        let stranger = options(&authority).with_tls(
+        let untrusted = options(&authority).with_tls(
             TlsOptions::new()
                 .ca_pem(authority.pem())
                 .identity_pem(issued.certificate, issued.key),
         );
-        let error = connect(node.address.clone(), stranger).await;
+        let error = connect(node.address.clone(), untrusted).await;
         assert_eq!(error.kind, ErrorKind::TlsHandshake, "{error}");
         assert!(error.detail.contains("authority"), "{error}");
 

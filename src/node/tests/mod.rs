@@ -639,7 +639,7 @@ fn a_node_full_of_writes_still_takes_renewals_in() {
 }
 
 #[test]
-fn the_first_leader_founds_the_cluster_once() {
+fn the_first_leader_bootstraps_the_cluster_once() {
     let mut world = World::new(3);
     let leader = world.leader();
     world.settle();

@@ -134,8 +134,8 @@ impl LogUse {
         (through > inner.base).then_some(through)
     }
 
-    /// The log is cut up to `through`.
-    fn cut(&self, through: LogIndex) {
+    /// The log has been truncated through `through`.
+    fn truncated(&self, through: LogIndex) {
         let mut inner = self.lock();
         inner.base = inner.base.max(through);
         while let Some((last, bytes)) = inner.runs.front().copied() {
@@ -170,10 +170,10 @@ pub(crate) struct LogCompactor {
 impl LogCompactor {
     /// Truncates the log whenever it is too long, until it is stopped.
     pub(crate) fn run(&mut self) -> Result<(), StoreError> {
-        let mut told = Vec::new();
+        let mut stops = Vec::new();
         loop {
-            self.work.take(&mut told, LOOK_INTERVAL);
-            if !told.is_empty() {
+            self.work.take(&mut stops, LOOK_INTERVAL);
+            if !stops.is_empty() {
                 return Ok(());
             }
             let Some(through) = self.log_use.due(&self.options) else {
@@ -183,7 +183,7 @@ impl LogCompactor {
             let durable = self.keeper.persist()?;
             let truncation = durable.truncation(through);
             let through = truncation.through();
-            self.log_use.cut(through);
+            self.log_use.truncated(through);
             self.mailbox.send(Mail::Input(Input::Compact(truncation)));
             let metrics = &self.metrics.storage;
             metrics.log_compactions.increment(1);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(log.due(&OPTIONS), None);
         apply(&log, 157..=157, 10);
         assert_eq!(log.due(&OPTIONS), Some(LogIndex(107)));
-        log.cut(LogIndex(107));
+        log.truncated(LogIndex(107));
         assert_eq!(log.due(&OPTIONS), None);
         apply(&log, 158..=257, 10);
         assert_eq!(log.due(&OPTIONS), Some(LogIndex(207)));
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(log.due(&OPTIONS), None);
         apply(&log, 16..=16, 1 << 20);
         assert_eq!(log.due(&OPTIONS), Some(LogIndex(8)), "half is kept");
-        log.cut(LogIndex(8));
+        log.truncated(LogIndex(8));
         assert_eq!(log.due(&OPTIONS), None);
     }
 
@@ -244,7 +244,7 @@ mod tests {
         log.hold(3, LogIndex(90));
         log.let_go(3);
         assert_eq!(log.due(&OPTIONS), Some(LogIndex(90)));
-        log.cut(LogIndex(90));
+        log.truncated(LogIndex(90));
         apply(&log, 201..=300, 10);
         assert_eq!(log.due(&OPTIONS), None, "it is still needed");
         log.let_go(3);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn founders_are_known_by_name_whatever_the_configuration_keeps_of_them() {
+    fn initial_members_are_known_by_name_whatever_the_configuration_keeps_of_them() {
         let names = names();
         let mut first = names.first_configuration();
         assert_eq!(first.voters, [id("n1", 0), id("n2", 0)].into());

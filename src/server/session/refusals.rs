@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::{Error, ErrorKind};
 use crate::server::metrics::Rejection;
 
-/// The refusal of a new member by a cluster whose founder would bootstrap it again.
+/// The refusal of a new member by a cluster whose initial member would bootstrap it again.
 pub(super) fn bootstraps_alone() -> Error {
     Error::not_applied(
         ErrorKind::UnsafeReconfiguration,

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_members_are_learned_and_strangers_are_not_shown() {
+    fn addresses_of_members_are_learned_and_other_nodes_are_not_shown() {
         let directory = Directory::default();
         let member = |id: u64, client: &str| Member {
             info: MemberInfo {

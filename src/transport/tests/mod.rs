@@ -568,7 +568,7 @@ fn so_many_connections_are_taken_in_and_one_more_gets_no_answer() {
     });
 }
 
-/// Strangers who begin a handshake and never go on with it hold up their own network alone.
+/// Unauthenticated peers that begin a handshake and never finish it delay their own network only.
 #[test]
 fn one_network_cannot_take_all_handshakes() {
     run(async {
@@ -666,11 +666,11 @@ fn one_address_cannot_take_all_handshakes_of_its_network() {
             ..Admission::DEFAULT
         };
         let mut host = host(Port::Peer, &authority.node(CLUSTER, "n1"), admission);
-        let stranger = node_at(&authority, "n2", Ipv4Addr::LOCALHOST);
+        let unauthenticated = node_at(&authority, "n2", Ipv4Addr::LOCALHOST);
         let busy = Ipv4Addr::new(127, 8, 9, 1);
         let mut mute = Vec::new();
         for _ in 0..3 {
-            mute.push(call_unheard(&stranger, busy, host.address, true).await);
+            mute.push(call_unheard(&unauthenticated, busy, host.address, true).await);
         }
         eventually("the third was ignored", || host.stats.ignored() > 0).await;
         let neighbour = node_at(&authority, "n3", Ipv4Addr::new(127, 8, 9, 2));
@@ -691,11 +691,11 @@ fn whoever_forges_an_address_does_not_keep_its_owner_out() {
             ..Admission::DEFAULT
         };
         let mut host = host(Port::Peer, &authority.node(CLUSTER, "n1"), admission);
-        let stranger = node_at(&authority, "n2", Ipv4Addr::LOCALHOST);
+        let unauthenticated = node_at(&authority, "n2", Ipv4Addr::LOCALHOST);
         let theirs = Ipv4Addr::new(127, 8, 10, 1);
         let mut mute = Vec::new();
         for _ in 0..3 {
-            mute.push(call_unheard(&stranger, theirs, host.address, false).await);
+            mute.push(call_unheard(&unauthenticated, theirs, host.address, false).await);
         }
         eventually("the third is to prove it", || host.stats.retries() > 0).await;
         let owner = node_at(&authority, "n3", theirs);
@@ -706,7 +706,7 @@ fn whoever_forges_an_address_does_not_keep_its_owner_out() {
 }
 
 #[test]
-fn strangers_in_a_hurry_prove_their_address_first_and_still_get_in() {
+fn many_unauthenticated_peers_prove_their_address_first_and_still_connect() {
     run(async {
         let authority = Authority::new();
         let admission = Admission {
@@ -722,7 +722,7 @@ fn strangers_in_a_hurry_prove_their_address_first_and_still_get_in() {
 }
 
 #[test]
-fn beyond_the_bound_a_stranger_gets_no_answer_at_all() {
+fn beyond_the_bound_an_unauthenticated_peer_gets_no_answer() {
     run(async {
         let authority = Authority::new();
         let admission = Admission {
