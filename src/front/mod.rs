@@ -85,7 +85,6 @@ mod cache;
 mod database;
 mod durable;
 mod publish;
-mod replace;
 mod state;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -93,6 +92,7 @@ mod tests;
 
 pub use database::Database;
 pub use durable::{Durable, Truncation};
-pub use publish::{Batch, CachedBatch, PublishedBatch, RevisedBatch, ShownBatch, Writer};
-pub use replace::{Handle, RetiredState};
-pub use state::{Front, Point, Snapshot};
+pub use publish::{
+    Batch, CachedBatch, PublishedBatch, RetiredState, RevisedBatch, ShownBatch, Writer,
+};
+pub use state::{Front, Handle, Point, Snapshot};

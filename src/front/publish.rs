@@ -13,8 +13,7 @@ use crate::wire::point::Record;
 use super::cache::Known;
 use super::database::{Ahead, Database};
 use super::durable::Durable;
-use super::replace::{Handle, RetiredState};
-use super::state::{Front, Snapshot};
+use super::state::{Front, Handle, Snapshot};
 
 /// The right to change a state: there is one of it, for the one thread that applies.
 pub struct Writer<D: Database> {
@@ -67,7 +66,18 @@ impl<D: Database> Writer<D> {
     }
 }
 
+/// A state that another one has taken the place of. A reader that has begun on it finishes there, so it
+/// stays until its last reader is gone.
+pub struct RetiredState<D: Database> {
+    front: Arc<Front<D>>,
+}
+
 impl<D: Database> RetiredState<D> {
+    /// The front that was in use.
+    pub fn front(&self) -> &Front<D> {
+        &self.front
+    }
+
     /// The database, unless a reader still holds it.
     ///
     /// # Errors

@@ -1,5 +1,10 @@
 //! The state as readers find it: what is published, the cache, and the looks at the database.
+//!
+//! All handles of a state look for the front in use at the beginning of each call ([`Handle`]), so from
+//! one moment on they find the new one, with its cache, its revision and its applied index in one piece:
+//! an old database is never taken for one that has applied more (A9).
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +12,7 @@ use bytes::Bytes;
 use crate::api::KeyValue;
 use crate::kv;
 use crate::kv::{Pair, Progress, Space, Span, View};
-use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, Swap};
 use crate::types::{LogId, LogIndex};
 use crate::wire::point::Record;
 
@@ -30,6 +35,41 @@ pub struct Front<D: Database> {
     before: Mutex<Option<Look<D>>>,
     /// Let go of last.
     database: D,
+}
+
+/// The front in use, for all who read one state.
+pub struct Handle<D: Database> {
+    front: Arc<Swap<Front<D>>>,
+}
+
+impl<D: Database> Clone for Handle<D> {
+    fn clone(&self) -> Self {
+        Self {
+            front: Arc::clone(&self.front),
+        }
+    }
+}
+
+impl<D: Database> Handle<D> {
+    pub(super) fn new(front: Arc<Front<D>>) -> Self {
+        Self {
+            front: Arc::new(Swap::new(front)),
+        }
+    }
+
+    /// For a short look.
+    pub fn load(&self) -> impl Deref<Target = Arc<Front<D>>> + use<D> {
+        self.front.load()
+    }
+
+    /// For longer work.
+    pub fn get(&self) -> Arc<Front<D>> {
+        self.front.load_full()
+    }
+
+    pub(super) fn set(&self, front: Arc<Front<D>>) {
+        self.front.store(front);
+    }
 }
 
 /// One key, read by itself.

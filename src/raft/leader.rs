@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::raft::leader_lease::{LeaderLease, LeaseCell};
+use crate::raft::leader_lease::LeaderLease;
 use crate::raft::progress::{Progress, State};
+use crate::raft::published::LeaseCell;
 use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{

@@ -61,7 +61,6 @@ pub use config::{PROMISE_MAX, Timing, TimingError, TimingOptions};
 pub use consensus::Consensus;
 pub use entry::{Entry, Payload, ReadMode};
 pub(crate) use leader_lease::LeaderLease;
-pub use leader_lease::{Invalidation, LeaseCell, LeaseCounters, ReadPermit};
 pub use message::{
     APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
     HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
@@ -71,6 +70,6 @@ pub use output::{
     HardState, Input, LogBase, Output, ReadId, ReadRefusal, Restored, Status, Ticket, Unsaved,
 };
 pub use proposal::{COMMAND_BYTES_MAX, Change, Joining, MembershipError, ProposalError};
-pub use published::Published;
+pub use published::{Invalidation, LeaseCell, LeaseCounters, Published, ReadPermit};
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
 pub use staleness::{Staleness, StalenessBound};

@@ -1,9 +1,13 @@
-//! What consensus shows other threads.
+//! What consensus shows other threads: the commit index, its leadership, and the leader lease that
+//! permits reads.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::raft::{LeaseCell, LeaseCounters, Staleness};
+use crate::raft::{Confirmed, Staleness};
 use crate::sync::{AtomicU8, AtomicU64, Count, Ordering, Slot};
+use crate::time::Instant;
 use crate::types::{LogIndex, NodeId, Role, Term};
 
 /// What consensus publishes for other threads, written inside `handle` before it returns.
@@ -121,3 +125,267 @@ const ROLES: [Role; 6] = [
     Role::Learner,
     Role::Quarantined,
 ];
+
+/// Proof that a read at `index()` is linearizable. Made only by a live leader lease or a finished
+/// quorum round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReadPermit {
+    index: LogIndex,
+    term: Term,
+    lease_remaining: Option<Duration>,
+    /// The leader that gave it, if that is another node.
+    from: Option<NodeId>,
+}
+
+impl ReadPermit {
+    /// A finished quorum round of the leadership of `term` permits a read at `index`.
+    pub(super) fn by_quorum(index: LogIndex, term: Term) -> Self {
+        Self {
+            index,
+            term,
+            lease_remaining: None,
+            from: None,
+        }
+    }
+
+    /// `leader` of `term`, confirmed after it was asked, permits a read of a follower (F1).
+    pub(super) fn by_leader(confirmed: Confirmed, leader: NodeId, term: Term) -> Self {
+        Self {
+            index: confirmed.index,
+            term,
+            lease_remaining: confirmed.lease_remaining,
+            from: Some(leader),
+        }
+    }
+
+    /// A snapshot serves this read only if it contains this index.
+    pub fn index(&self) -> LogIndex {
+        self.index
+    }
+
+    /// What was left of the lease, the leader's in any case; `None` if a quorum round permitted
+    /// the read.
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        self.lease_remaining
+    }
+
+    /// The term of the leadership that permits the read.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The leader that this node got it from; `None` if this node led itself.
+    pub fn from_leader(&self) -> Option<NodeId> {
+        self.from
+    }
+
+    /// Whether this node got it from its leader.
+    pub fn is_from_leader(&self) -> bool {
+        self.from.is_some()
+    }
+}
+
+/// What one leadership publishes of its lease: one object per leadership (P23, A7).
+///
+/// Readers hold it across batches at no risk: once void for good it stays void. The two clocks'
+/// bounds are written one after the other, so a reader may see one of a newer round; each alone
+/// was promised by a quorum, so that is harmless.
+#[derive(Debug)]
+pub struct LeaseCell {
+    /// The leadership's term.
+    pub term: Term,
+    /// The last index at its election: no snapshot below it may be served (A7).
+    pub floor: LogIndex,
+    pub(super) until_boot: AtomicU64,
+    pub(super) until_raw: AtomicU64,
+    /// No lease has more than this left, unless the clock ran backwards after it was renewed.
+    pub(super) longest: Duration,
+    pub(super) counters: Arc<LeaseCounters>,
+}
+
+impl LeaseCell {
+    pub(crate) fn new(
+        term: Term,
+        floor: LogIndex,
+        longest: Duration,
+        counters: Arc<LeaseCounters>,
+    ) -> Self {
+        Self {
+            term,
+            floor,
+            longest,
+            until_boot: AtomicU64::new(0),
+            until_raw: AtomicU64::new(0),
+            counters,
+        }
+    }
+
+    /// The right to answer one batch of reads. `now` was read after the requests had arrived and
+    /// after their snapshot was taken; `captured` is the commit index captured after they arrived.
+    /// Counts a rejection where there is none.
+    pub fn permit(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
+        let permit = self.check(now, captured);
+        if permit.is_none() {
+            self.counters.rejections.fetch_add(1, Ordering::Relaxed);
+        }
+        permit
+    }
+
+    /// Whether the lease holds at `now`. Counts nothing.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        self.remaining(now).is_some()
+    }
+
+    /// What is left of the lease, by the clock that says less; `None` if it is over or void, or if
+    /// more is left than there can be: then the clock ran backwards since (A4), and whoever renews the
+    /// lease gives it up once he sees that. Counts nothing.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
+        let until = self.until();
+        let holds = match () {
+            () if planted!(RawClockOnly) => now.raw < until.raw,
+            () if planted!(BootClockOnly) => now.boot < until.boot,
+            () if planted!(LeaseUntilStepDown) => until != Instant::ZERO,
+            // Bugs of those who see a clock step back: this would make up for them.
+            () if planted!(StepBackIgnored) => now.certainly_before(until),
+            () if planted!(CampaignOverStepBack) => now.certainly_before(until),
+            () => now.certainly_before(until) && until.at_most_since(now) <= self.longest,
+        };
+        planted!(RawClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(BootClockOnly => return holds.then(|| until.at_most_since(now)));
+        planted!(LeaseUntilStepDown => return holds.then_some(Duration::from_millis(1)));
+        holds.then(|| until.at_least_since(now))
+    }
+
+    /// Until when it holds, by each clock; zero while void.
+    pub fn until(&self) -> Instant {
+        Instant {
+            boot: self.until_boot.load(Ordering::SeqCst),
+            raw: self.until_raw.load(Ordering::SeqCst),
+        }
+    }
+
+    /// As [`Self::permit`], without counting.
+    pub(super) fn check(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
+        self.remaining(now).map(|remaining| ReadPermit {
+            index: if planted!(NoFloor) {
+                captured
+            } else {
+                captured.max(self.floor)
+            },
+            term: self.term,
+            lease_remaining: Some(remaining),
+            from: None,
+        })
+    }
+
+    pub(super) fn publish(&self, until: Instant) {
+        self.until_boot.store(until.boot, Ordering::SeqCst);
+        self.until_raw.store(until.raw, Ordering::SeqCst);
+    }
+}
+
+/// Why a lease that held was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// A higher term was seen, or a vote given: leadership is over.
+    StepDown,
+    /// Too long without a quorum: leadership is given up.
+    QuorumLost,
+    /// Leadership is being handed over; the lease of this term is burned (P9).
+    Transfer,
+    /// The node retires.
+    Retired,
+    /// A clock ran backwards (A4).
+    ClockWentBack,
+    /// The configuration changed, and its quorum has not promised (P13); or this node is not in it.
+    ConfigurationChanged,
+    /// The tripwire went off (P37).
+    Tripped,
+}
+
+impl Invalidation {
+    /// Every reason, in the order of their labels.
+    pub const ALL: [Self; 7] = [
+        Self::StepDown,
+        Self::QuorumLost,
+        Self::Transfer,
+        Self::Retired,
+        Self::ClockWentBack,
+        Self::ConfigurationChanged,
+        Self::Tripped,
+    ];
+
+    /// Its name as a metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::StepDown => "step_down",
+            Self::QuorumLost => "quorum_lost",
+            Self::Transfer => "transfer",
+            Self::Retired => "retired",
+            Self::ClockWentBack => "clock_jump",
+            Self::ConfigurationChanged => "configuration",
+            Self::Tripped => "tripped",
+        }
+    }
+}
+
+impl fmt::Display for Invalidation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// What happened to this node's leader leases since it started.
+#[derive(Debug, Default)]
+pub struct LeaseCounters {
+    pub(super) renewals: Count,
+    pub(super) expirations: Count,
+    pub(super) rejections: Count,
+    pub(super) invalidations: [Count; Invalidation::ALL.len()],
+    pub(super) clock_regressions: Count,
+    pub(super) assumption_violations: Count,
+}
+
+impl LeaseCounters {
+    /// How often a lease was granted or prolonged.
+    pub fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::Relaxed)
+    }
+
+    /// How often a lease ran out unrenewed; once per lapse.
+    pub fn expirations(&self) -> u64 {
+        self.expirations.load(Ordering::Relaxed)
+    }
+
+    /// How often [`LeaseCell::permit`] said no.
+    pub fn rejections(&self) -> u64 {
+        self.rejections.load(Ordering::Relaxed)
+    }
+
+    /// How often a lease that held was given up for `reason`.
+    pub fn invalidations(&self, reason: Invalidation) -> u64 {
+        self.invalidations[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// How often the clock ran backwards (A4).
+    pub fn clock_regressions(&self) -> u64 {
+        self.clock_regressions.load(Ordering::Relaxed)
+    }
+
+    /// How often it was proved that an assumption about clocks or members is false (P37).
+    pub fn assumption_violations(&self) -> u64 {
+        self.assumption_violations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn rejected(&self) {
+        self.rejections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clock_went_back(&self) {
+        self.clock_regressions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn violated(&self) {
+        self.assumption_violations.fetch_add(1, Ordering::Relaxed);
+    }
+}

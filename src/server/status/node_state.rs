@@ -12,7 +12,6 @@ use super::directory::Directory;
 use super::integrity::Integrity;
 use super::lease_stats::LeaseStats;
 use crate::api::{Error, ErrorKind, ResponseHeader};
-use crate::node::Answer;
 use crate::raft::{Published, Status, Timing};
 use crate::time::Clock;
 use crate::types::{ClusterId, NodeId, Role};
@@ -67,18 +66,6 @@ impl NodeState {
             leader_id: self.published.leader(),
             read: None,
         }
-    }
-
-    /// The header of the reply to a read.
-    pub(crate) fn header_of<T>(&self, answer: &Answer<T>) -> ResponseHeader {
-        let mut header = self.header(answer.revision());
-        header.read = Some(answer.read());
-        // The leadership that permitted the read, even if another node has become leader since.
-        if let Some((term, leader)) = answer.leadership() {
-            header.raft_term = term;
-            header.leader_id = leader.or(Some(self.member_id));
-        }
-        header
     }
 
     /// The refusal of a request that only the leader serves.

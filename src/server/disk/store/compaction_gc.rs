@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::current::Current;
 use super::error::StoreError;
+use super::reader::Current;
 use super::{StateStore, Tables, boundary};
 use crate::front::Front;
 use crate::kv;

@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::StateStore;
-use super::current::Current;
 use super::error::StoreError;
+use super::reader::Current;
 
 /// Fewer new bytes than this are left to wait: they are written out in a few milliseconds whoever asks
 /// for it, and each sync is one more that the log's have to share the disk with.

@@ -3,8 +3,8 @@
 //! fjall syncs its journal under the lock that every batch takes; so the file is synced first through
 //! a handle of its own (`journal.rs`), and little is left for the moment in which batches wait.
 
-use super::current::Current;
 use super::error::StoreError;
+use super::reader::Current;
 use super::{Journal, StateStore};
 use crate::front::Durable;
 

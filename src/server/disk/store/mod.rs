@@ -29,16 +29,15 @@
 mod boundary;
 mod compaction_gc;
 mod counts;
-mod current;
 mod error;
 mod export;
-mod gate;
 mod import;
 mod journal;
 mod keeper;
 mod key_counter;
 mod marks;
 mod options;
+mod reader;
 mod replace;
 mod tables;
 #[cfg(test)]
@@ -50,15 +49,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fjall::PersistMode;
 
-use crate::front;
 use crate::front::{Batch, Durable, Front, Writer};
 use crate::kv;
 use crate::kv::access::Policy;
-use crate::kv::{Change, ContentHash, Progress, Reply};
-use crate::types::{LogId, LogIndex};
+use crate::kv::{Change, Reply};
+use crate::types::LogId;
 
-use current::Current;
 use marks::{CleanMark, Directory};
+use reader::Current;
 use tables::open_database;
 
 pub use crate::front::Point;
@@ -67,17 +65,14 @@ pub use compaction_gc::{CompactionGc, GcStep};
 pub use counts::Operations;
 pub use error::{Failure, StoreError};
 pub use export::{Export, Origin};
-pub use gate::Gate;
 pub use import::{Import, ImportError};
 pub use journal::Journal;
 pub use keeper::Keeper;
 pub use key_counter::KeyCounter;
 pub use options::StoreOptions;
+pub use reader::{Gate, HashReport, Snapshot, StateReader};
 pub use replace::RetiredStore;
 pub use tables::Tables;
-
-/// A consistent look at the state.
-pub type Snapshot = front::Snapshot<Tables>;
 
 /// The state, in the hands of the one thread that applies.
 pub struct StateStore {
@@ -265,119 +260,6 @@ impl StateStore {
         if report.is_sound() {
             self.needs_verification = false;
         }
-    }
-}
-
-/// Reads the state. Cheap to clone. Each call looks at one state, even where another one takes its
-/// place meanwhile, and later calls at no older one.
-#[derive(Clone)]
-pub struct StateReader {
-    current: Current,
-}
-
-impl StateReader {
-    /// The last index applied. Any read that begins later contains it.
-    pub fn applied(&self) -> LogIndex {
-        self.current.load().applied()
-    }
-
-    /// The store-wide revision.
-    pub fn revision(&self) -> i64 {
-        self.current.load().revision()
-    }
-
-    /// The oldest revision that can be read; 0 while nothing was ever compacted.
-    pub fn compact_revision(&self) -> i64 {
-        self.current.load().compact_revision()
-    }
-
-    /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
-    /// shares its memory with it.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn get(&self, key: &[u8]) -> Result<Point, StoreError> {
-        let front = self.current.load();
-        front.database().check_poison()?;
-        let result = front.get(key);
-        front.database().poison_on_error(result)
-    }
-
-    /// The rules of access of this state, and of those that follow it.
-    pub fn gate(&self) -> &Arc<Gate> {
-        self.current.gate()
-    }
-
-    /// How many keys there are now; `None` until those that were found at the start are counted.
-    pub fn keys(&self) -> Option<u64> {
-        self.current.load().database().keys.get()
-    }
-
-    /// What was done to keys, since the process began.
-    pub fn operations(&self) -> &Operations {
-        self.current.operations()
-    }
-
-    /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for
-    /// long, it keeps what was replaced since from being cleaned up.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let front = self.current.load();
-        front.database().check_poison()?;
-        let result = front.snapshot();
-        front.database().poison_on_error(result)
-    }
-
-    /// Bytes of state on disk.
-    ///
-    /// # Errors
-    /// Any is fatal.
-    pub fn storage_bytes(&self) -> Result<u64, StoreError> {
-        let front = self.current.load();
-        let tables = front.database();
-        tables.check_poison()?;
-        let bytes = tables.database.disk_space();
-        let result = bytes.map_err(|error| StoreError::from_fjall("measuring the state", error));
-        tables.poison_on_error(result)
-    }
-
-    /// Reads everything and compares it with the content hash. Takes time by the size of the
-    /// state.
-    ///
-    /// # Errors
-    /// Any is fatal, and means the same as a report that is not sound: rebuild.
-    pub fn verify(&self) -> Result<HashReport, StoreError> {
-        let front = self.current.get();
-        front.database().check_poison()?;
-        let result = boundary::contain(|| {
-            let snapshot = front.snapshot()?;
-            Ok(HashReport {
-                progress: snapshot.progress(),
-                kept: kv::content_hash(&snapshot)?,
-                scanned: kv::scan(&snapshot)?,
-            })
-        });
-        front.database().poison_on_error(result)
-    }
-}
-
-/// What a verification found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashReport {
-    /// Of which state.
-    pub progress: Progress,
-    /// The hash that every change has kept.
-    pub kept: ContentHash,
-    /// The hash of what is really there.
-    pub scanned: ContentHash,
-}
-
-impl HashReport {
-    /// The state is what was written. If not, it must be rebuilt and never served.
-    pub fn is_sound(&self) -> bool {
-        self.kept == self.scanned
     }
 }
 

@@ -21,8 +21,10 @@ use crate::api::{
     CompactionRequest, DeleteRangeRequest, KeyRange, Limits, PutRequest, RangeRequest,
 };
 use crate::kv::tests::{entries, programs};
-use crate::kv::{Command, CompactionBudget, MemStore, Operation, Pair, Space, Span, Store, View};
-use crate::types::Term;
+use crate::kv::{
+    Command, CompactionBudget, ContentHash, MemStore, Operation, Pair, Space, Span, Store, View,
+};
+use crate::types::{LogIndex, Term};
 
 type Entry = (LogId, Option<Bytes>);
 
