@@ -83,12 +83,12 @@ use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Consistency, ReadInfo, ReadPath};
+use crate::api::{Consistency, ReadInfo, ReadPath, ResponseHeader};
 use crate::raft::{LeaseCell, Published, ReadPermit, Staleness, StalenessBound};
 use crate::time::Clock;
 #[cfg(leasehold_bugs)]
 use crate::time::Instant;
-use crate::types::{LogIndex, NodeId, Term};
+use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
 /// What of a read decides on how it may be answered.
 pub trait Read {
@@ -481,6 +481,28 @@ impl<T> Answer<T> {
     pub fn leadership(&self) -> Option<(Term, Option<NodeId>)> {
         self.permit
             .map(|permit| (permit.term(), permit.from_leader()))
+    }
+
+    /// The header of the reply, from the member `member` of `cluster`.
+    pub fn header(
+        &self,
+        cluster: ClusterId,
+        member: NodeId,
+        published: &Published,
+    ) -> ResponseHeader {
+        // The leadership that permitted the read, even if another node has become leader since.
+        let (raft_term, leader_id) = match self.leadership() {
+            Some((term, leader)) => (term, leader.or(Some(member))),
+            None => (published.term(), published.leader()),
+        };
+        ResponseHeader {
+            cluster_id: cluster.short(),
+            member_id: member,
+            revision: self.revision,
+            raft_term,
+            leader_id,
+            read: Some(self.read),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::raft::Envelope;
 use crate::server::peers::handler::{PeerHandler, PeerInfo, PeersConfig};
 use crate::server::peers::roster::{MembershipCheck, Roster};
 use crate::server::peers::stats::PeerStats;
-use crate::server::peers::stream_queue::{Overflow, StreamQueue};
+use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
 use crate::types::{Incarnation, NodeId, VersionRange};

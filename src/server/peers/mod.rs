@@ -25,7 +25,6 @@ pub(crate) mod joining;
 pub(crate) mod members;
 mod roster;
 mod stats;
-mod stream_queue;
 pub(crate) mod transfer;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::raft::{Append, Entry, Envelope, Heartbeat, Message, Payload, RoundId};
 use crate::server::peers::hub::Hub;
-use crate::server::peers::stream_queue::{Overflow, StreamQueue};
 use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, PeersError, Roster};
+use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::transport::testing::Authority;
 use crate::transport::{
     Admission, BindError, CloseCode, Connection, Endpoint, FrameSender, FrameStream,

@@ -1,7 +1,6 @@
 //! Queries of client leases: the driver answers which leases, and their remaining time, with a permit;
 //! the rest is read here, from a snapshot opened after that.
 
-use super::point_read::header_of;
 use super::refusals::behind;
 use super::shared::Sessions;
 use crate::api::{
@@ -55,7 +54,7 @@ pub(super) fn answer(
     let ReadResult::Answer(answer) = shared.look_at_snapshot(captured)? else {
         return Ok(Err(behind()));
     };
-    let (header, path) = (header_of(&shared.node, &answer), answer.read().path);
+    let (header, path) = (shared.node.header_of(&answer), answer.read().path);
     let snapshot = answer.into_found();
     let request = || question.request.clone();
     if let Some(principal) = principal

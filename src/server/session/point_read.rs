@@ -15,14 +15,13 @@ use super::pending::call_of;
 use super::phases::Phases;
 use super::refusals::{behind, lease_invalid, not_readable};
 use super::shared::Sessions;
-use crate::api::{Consistency, Error, ReadPath, ResponseHeader};
+use crate::api::{Consistency, Error, ReadPath};
 use crate::kv::access::{Policy, Rules};
 use crate::node::{Answer, Captured, Demand, Judged, Looked, Read, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Point, StoreError};
 use crate::server::metrics::{OperationKind, Phase, Sampler, stopwatch};
 use crate::server::session::slow_log::{Outcome, Summary};
-use crate::server::status::node_state::NodeState;
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{
     EncodedHeader, POINT_REPLY_BYTES, PointRead, Record, Wanted, encode_point_reply,
@@ -221,10 +220,15 @@ impl Session {
             .as_ref()
             .is_some_and(|last| last.revision == answer.revision() && last.read == answer.read());
         if !is_same {
+            let node = &self.shared.node;
             headers.last = Some(Header {
                 revision: answer.revision(),
                 read: answer.read(),
-                encoded: EncodedHeader::new(&header_of(&self.shared.node, answer)),
+                encoded: EncodedHeader::new(&answer.header(
+                    node.cluster_id,
+                    node.member_id,
+                    &node.published,
+                )),
             });
         }
         let header = headers.last.as_ref().expect("it was just made");
@@ -305,23 +309,6 @@ impl Session {
         let ClientFrame { request_id, call } = call_of(frame)?;
         self.enqueue(request_id, call, None, frame.body.len());
         Ok(())
-    }
-}
-
-/// The header of the reply to a read.
-pub(super) fn header_of<T>(node: &NodeState, answer: &Answer<T>) -> ResponseHeader {
-    // The leadership that permitted the read, even if another node has become leader since.
-    let (raft_term, leader_id) = match answer.leadership() {
-        Some((term, leader)) => (term, leader.or(Some(node.member_id))),
-        None => (node.published.term(), node.published.leader()),
-    };
-    ResponseHeader {
-        cluster_id: node.cluster_id.short(),
-        member_id: node.member_id,
-        revision: answer.revision(),
-        raft_term,
-        leader_id,
-        read: Some(answer.read()),
     }
 }
 

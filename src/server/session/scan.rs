@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::point_read::header_of;
 use super::refusals::{behind, lease_invalid};
 use super::shared::Sessions;
 use crate::api::{
@@ -185,7 +184,7 @@ impl Scan {
             ReadResult::Answer(answer) => answer,
             result => return Ok(self.fall_back(&result)),
         };
-        let (header, path) = (header_of(&shared.node, &answer), answer.read().path);
+        let (header, path) = (shared.node.header_of(&answer), answer.read().path);
         let snapshot = answer.into_found();
         // The rules are no older than the snapshot.
         let request = || self.query.request();

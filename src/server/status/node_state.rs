@@ -12,6 +12,7 @@ use super::directory::Directory;
 use super::integrity::Integrity;
 use super::lease_stats::LeaseStats;
 use crate::api::{Error, ErrorKind, ResponseHeader};
+use crate::node::Answer;
 use crate::raft::{Published, Status, Timing};
 use crate::time::Clock;
 use crate::types::{ClusterId, NodeId, Role};
@@ -66,6 +67,11 @@ impl NodeState {
             leader_id: self.published.leader(),
             read: None,
         }
+    }
+
+    /// The header of the reply to a read.
+    pub(crate) fn header_of<T>(&self, answer: &Answer<T>) -> ResponseHeader {
+        answer.header(self.cluster_id, self.member_id, &self.published)
     }
 
     /// The refusal of a request that only the leader serves.

@@ -908,7 +908,7 @@ fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
     };
     world.node.handle(world.clock.now(), Input::Retire);
     assert_eq!(published.leader(), None, "it leads no more");
-    let header = super::point_read::header_of(&world.shared.node, &answer);
+    let header = world.shared.node.header_of(&answer);
     assert_eq!(header.raft_term, term);
     assert_eq!(header.leader_id, Some(NodeId(1)));
 }

@@ -5,13 +5,8 @@ use std::sync::Arc;
 use loom::future::block_on;
 use loom::thread;
 
-#[path = "../../../../src/server/peers/stream_queue.rs"]
-#[allow(dead_code, reason = "compiled as it is")]
-mod stream_queue;
-
-use stream_queue::{Overflow, StreamQueue};
-
 use crate::raft::{Envelope, Message};
+use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::types::{NodeId, Term};
 
 fn message(term: u64) -> Envelope {
