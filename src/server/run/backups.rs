@@ -1,14 +1,13 @@
 //! Backups that a node writes at an interval, if configured, and the removal of the oldest.
 //!
-//! Each is what `leasehold snapshot save` would write, of what this node has applied by then, named
-//! after its cluster and its revision: so the names of a cluster's sort by age, and no clock goes into
-//! them. It is written under another name, read back whole as `snapshot verify` would, and only then
-//! counts: a backup that was never read is a hope. When the next one is due follows from the newest
-//! file, so that a restart neither skips one nor adds one.
+//! A backup is the file that `leasehold snapshot save` would write of the state applied by this node. Its
+//! name contains the cluster and the revision, so the names of one cluster sort by age without a clock.
+//! It is written under a temporary name and renamed only after it was read back and verified, as by
+//! `snapshot verify`. The time of the next backup follows from the newest file, so a restart neither skips
+//! a backup nor adds one.
 //!
-//! Others may write to the same directory: members of this cluster, and other clusters. So a backup is
-//! counted with those of its cluster, one that is being written bears its member's id, and nothing else
-//! is touched.
+//! Other members and other clusters may use the same directory. So only backups of the own cluster are
+//! counted and removed, and a temporary file is named after its member.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,16 +27,16 @@ use crate::server::session::origins::Origins;
 use crate::server::status::integrity::Integrity;
 use crate::wire::state::{Chunks, ReadFault, StateDecoder};
 
-/// What the names of finished backups begin and end with; between are the cluster and the revision.
+/// Prefix and suffix of a finished backup's name; between them are the cluster and the revision.
 const PREFIX: &str = "leasehold-";
 const ENDING: &str = ".lhs";
-/// The ending of one that is being written.
+/// The suffix of an unfinished backup's name.
 const PART: &str = ".part";
-/// The pause after each chunk: no request waits for a backup, and others need the disk.
+/// The pause after each chunk, which leaves the disk to requests: a backup is not urgent.
 const REST: Duration = Duration::from_millis(1);
-/// After a failure it is tried again this much sooner than the schedule says.
+/// Maximum time until the retry after a failure.
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// Interval between checks whether the state may be read yet.
+/// Interval between checks of whether the state may be read.
 const READABLE_LOOK: Duration = Duration::from_millis(100);
 
 /// What a node needs to write backups.
@@ -45,18 +44,18 @@ pub(crate) struct Backups {
     pub(crate) config: BackupConfig,
     pub(crate) store: StateReader,
     pub(crate) origins: Arc<Origins>,
-    /// The state may be read.
+    /// Whether the state may be read.
     pub(crate) readable: Arc<AtomicBool>,
-    /// Whether it may be served, by what other nodes have.
+    /// Whether the state agrees with those of other nodes.
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) metrics: Arc<Metrics>,
-    /// The node is stopping, and does not wait for readers of its state.
+    /// Set when the node stops: it does not wait for readers of its state.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Called when the store fails; the process must end.
+    /// Called when the store fails, which must end the process.
     pub(crate) on_fatal: Box<dyn Fn(StoreError) + Send + Sync>,
 }
 
-/// Why there is no backup this time.
+/// Why a backup was not written.
 #[derive(Debug, thiserror::Error)]
 enum BackupError {
     #[error("the node is stopping")]
@@ -99,7 +98,7 @@ impl Backups {
         let mut wait = match last {
             Some(written) => {
                 this.metrics.backup.last_success_seconds.set(written);
-                // A file from the future is as good as a new one.
+                // A file with a time in the future counts as new.
                 let age = (seconds_since_1970() - written).max(0.0);
                 interval.saturating_sub(Duration::from_secs_f64(age))
             }
@@ -131,20 +130,20 @@ impl Backups {
         }
     }
 
-    /// When the newest backup of this cluster was written, in seconds since 1970. Whoever cannot say
-    /// which cluster that is cannot write one either.
+    /// When the newest backup of this cluster was written, in seconds since 1970. `None` if there is none,
+    /// or while the configuration is unknown, without which no backup can be written either.
     fn last_written(&self) -> Option<f64> {
         let origin = self.origins.at(self.store.applied())?;
         newest(&Names::of(&origin).backups_in(&self.config.dir).ok()?)
     }
 
-    /// Writes one, if `free_bytes` of the directory are enough, and removes those that are too many.
+    /// Writes a backup, if `free_bytes` of the directory are enough, and removes surplus ones.
     fn write(&self, free_bytes: impl FnOnce(&Path) -> u64) -> Result<PathBuf, BackupError> {
         if !self.integrity.is_sound() {
             return Err(BackupError::Unsound);
         }
         let dir = &self.config.dir;
-        // A backup holds everything that is stored: it is its owner's alone.
+        // A backup contains all data, so only its owner may read it.
         let made = fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -155,7 +154,7 @@ impl Backups {
         let origin = origin.ok_or(BackupError::NoMembers)?;
         let names = Names::of(&origin);
         let part = dir.join(&names.part);
-        // Before the room is measured: what a process that was killed has left here is in the way.
+        // The remains of a killed process must not count against the free space.
         remove_if_there(&part).map_err(at(&part))?;
         self.check_room(free_bytes(dir))?;
         let mut export = Export::new(snapshot, origin)?;
@@ -165,7 +164,7 @@ impl Backups {
             part.file.write_all(&chunk).map_err(at(&part.path))?;
             self.rest()?;
         }
-        // Reading it back needs no snapshot.
+        // Verifying needs no snapshot, which would delay the removal of history.
         drop(export);
         part.file.sync_all().map_err(at(&part.path))?;
         self.read_back(&part.path)?;
@@ -174,8 +173,8 @@ impl Backups {
         Ok(file)
     }
 
-    /// Whether a backup fits where `free` bytes are left. How long it will be is not known before it is
-    /// written; what the state takes on disk is near enough to spare the attempt.
+    /// Whether a backup fits into `free` bytes. Its length is not known before it is written; the size of
+    /// the state on disk is a good enough estimate to avoid a futile attempt.
     fn check_room(&self, free: u64) -> Result<(), BackupError> {
         let needed = self.store.storage_bytes()?;
         if free < needed {
@@ -188,7 +187,7 @@ impl Backups {
         Ok(())
     }
 
-    /// Reads all of a backup and checks all of it.
+    /// Reads and verifies a whole backup.
     fn read_back(&self, file: &Path) -> Result<(), BackupError> {
         let fault = |fault| BackupError::ReadBack {
             path: file.to_owned(),
@@ -213,42 +212,42 @@ impl Backups {
         }
     }
 
-    /// Removes the oldest of this cluster's, now that `written` is there, which stays whatever else is.
+    /// Removes the oldest surplus backups of this cluster after `written` was added, which always stays.
     ///
-    /// What has a higher revision is neither counted nor removed: it is of a member that was further
-    /// on, which counts it itself, or of what the cluster was before it was bootstrapped anew, and then
-    /// revisions do not say what is older.
+    /// Backups of higher revisions are neither counted nor removed. They were written by a member that
+    /// was further ahead, which counts them itself, or before the cluster was bootstrapped again, in
+    /// which case revisions do not order them by age.
     fn prune(&self, names: &Names, written: &Path) -> io::Result<()> {
         let mut older = names.backups_in(&self.config.dir)?;
         older.retain(|file| file.as_path() < written);
         older.sort();
         let surplus = (older.len() + 1).saturating_sub(self.config.keep);
         for file in older.iter().take(surplus) {
-            // Another member may have been faster.
+            // Another member may have removed it already.
             remove_if_there(file)?;
         }
         Ok(())
     }
 }
 
-/// What this member's files are called.
+/// The names of this member's files.
 struct Names {
-    /// What the names of this cluster's backups begin with, whichever member writes them.
+    /// The common prefix of this cluster's backups, from any member.
     prefix: String,
-    /// The file that this member writes to. It says nothing of the revision, so that what was left
-    /// is found by whatever is written next.
+    /// The temporary file of this member. Its name does not contain the revision, so that the next backup
+    /// finds and removes a file left by an interrupted one.
     part: String,
 }
 
 impl Names {
     fn of(origin: &Origin) -> Self {
-        // All of the id, because `cert init` takes any: nothing of another cluster may be removed.
+        // The whole id, because `cert init` accepts any: a shared prefix must not match another cluster.
         let prefix = format!("{PREFIX}{}-", origin.cluster);
         let part = format!("{prefix}{}{PART}", origin.member);
         Self { prefix, part }
     }
 
-    /// Twenty digits hold every revision, so that names sort as numbers do.
+    /// Twenty digits fit every revision, so names sort like numbers.
     fn backup(&self, revision: i64) -> String {
         format!("{}{revision:020}{ENDING}", self.prefix)
     }
@@ -275,15 +274,14 @@ impl Names {
     }
 }
 
-/// A backup that is being written. It is gone when this is, unless it was given its name before.
+/// An unfinished backup. Dropping it removes the file, unless it was renamed before.
 struct Part {
     path: PathBuf,
     file: File,
 }
 
 impl Part {
-    /// Begins one that only its owner can read. Nothing may be there: a link that somebody put in its
-    /// place is not followed.
+    /// Creates a file that only its owner can read. It must not exist: an existing link is not followed.
     fn create(path: PathBuf) -> Result<Self, BackupError> {
         let opened = File::options()
             .write(true)
@@ -297,8 +295,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // By then a finished one is not called this any more. What cannot be removed now is in the way
-        // of the next attempt, which says so.
+        // A finished backup no longer has this name. If the removal fails, the next attempt reports it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -315,8 +312,8 @@ fn remove_if_there(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes that the file system of `dir` has left for this user. One that has no size is not limited, as
-/// some are that are reached over a network.
+/// Free bytes for this user in the file system of `dir`. A file system without a size, as some network
+/// file systems are, counts as unlimited.
 fn free_bytes(dir: &Path) -> u64 {
     match disk_space(dir) {
         (_, 0) => u64::MAX,
@@ -398,7 +395,7 @@ mod tests {
         format!("leasehold-{cluster}-{member}.part")
     }
 
-    /// Puts a file there that nobody here wrote.
+    /// Adds a file that no member wrote.
     fn plant(dir: &Path, name: &str) {
         fs::create_dir_all(dir).unwrap();
         fs::write(dir.join(name), "planted").unwrap();

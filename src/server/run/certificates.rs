@@ -1,12 +1,12 @@
 //! Certificates that change while a node runs.
 //!
 //! The files are checked at intervals, and at once on request. New ones are loaded and
-//! trusted from the next connection on; what is connected stays connected, unless the other side
-//! would not be let in any more: its certificate has ended, or its authority is not trusted now.
+//! trusted from the next connection on; open connections stay, unless the other side
+//! would be rejected now: its certificate has expired, or its authority is no longer trusted.
 //! Such connections are closed; a peer with a valid certificate connects again.
 //!
-//! What cannot be used changes nothing: the certificates that were in use stay, it is said once, and
-//! the files are looked at again, for they may be in the middle of being written.
+//! Unusable files change nothing: the certificates in use stay, the error is reported once, and the files
+//! are checked again, since another process may be writing them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::server::status::reload::ReloadReports;
 use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;
 
-/// Between two looks at connections whose certificates may have ended.
+/// Interval between checks for connections whose certificates have expired.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One port of a node.
@@ -31,9 +31,9 @@ pub(crate) struct PortCertificate {
     section: &'static str,
     files: TlsFiles,
     endpoint: Endpoint,
-    /// The files as they were when they were loaded last.
+    /// The content of the files when they were last loaded.
     stamps: Option<TlsStamps>,
-    /// What was last said to be wrong with them.
+    /// The last reported error.
     complaint: Option<String>,
 }
 
@@ -50,13 +50,13 @@ impl PortCertificate {
     }
 }
 
-/// Looks after the certificates of a node.
+/// Reloads the certificates of a node.
 pub(crate) struct Certificates {
     pub(crate) name: String,
     pub(crate) cluster_id: ClusterId,
     pub(crate) client: PortCertificate,
     pub(crate) peer: PortCertificate,
-    /// How often the files are looked at; never, if it is nothing.
+    /// Interval between checks of the files; zero disables them.
     pub(crate) interval: Option<Duration>,
     pub(crate) asked: Arc<Notify>,
     /// Receives the result of each reload that was requested.
@@ -65,7 +65,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Looks after them until it is dropped.
+    /// Checks and reloads the files until the future is dropped.
     pub(crate) async fn look_after(mut self) {
         loop {
             let pause = self.interval.unwrap_or(SWEEP_INTERVAL).min(SWEEP_INTERVAL);
@@ -99,7 +99,7 @@ impl Certificates {
     }
 }
 
-/// Loads what has changed, or everything if `asked`.
+/// Loads the files that have changed, or all of them if `asked`.
 fn renew(
     port_certificate: &mut PortCertificate,
     port: &CertificateMetrics,
@@ -130,8 +130,8 @@ fn renew(
         });
     match renewed {
         Ok(tls) => {
-            // What was written while it was loaded differs from what was seen before, and is loaded
-            // the next time.
+            // A file written during the load differs from the content seen before, so the next check
+            // loads it.
             port_certificate.stamps = found;
             port_certificate.complaint = None;
             let ends = tls.expires_at_unix_seconds() as f64;

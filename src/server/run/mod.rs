@@ -1,5 +1,5 @@
-//! Starting a node, keeping what it needs current, and ending it; and what is done to a data directory
-//! while no node runs on it.
+//! Starts and stops a node, keeps its certificates and backups current, and performs offline operations on
+//! a data directory.
 
 pub(crate) mod backups;
 pub(crate) mod certificates;

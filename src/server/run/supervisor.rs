@@ -1,11 +1,10 @@
-//! Telling a service manager how the node is: systemd's notification protocol, of which three words
-//! are needed.
+//! Reports the node's health to a service manager, by three messages of systemd's notification protocol.
 //!
-//! A manager that expects notifications gives the address of a datagram socket in `NOTIFY_SOCKET`, and in
-//! `WATCHDOG_USEC` how long it waits for the next sign of life before it kills the process. Nobody
-//! answers, and a manager that cannot be reached changes nothing for the node.
+//! A manager that expects notifications sets `NOTIFY_SOCKET` to the address of a datagram socket, and
+//! `WATCHDOG_USEC` to the time after which it kills a process without a keepalive. The protocol has no
+//! replies, and an unreachable manager does not affect the node.
 //!
-//! What counts as a sign of life is decided by the sender; see
+//! The sender decides when the node is alive; see
 //! [`Server::pulse`](crate::server::Server::pulse).
 
 use std::ffi::{OsStr, OsString};
@@ -33,7 +32,7 @@ pub enum SupervisorError {
         address.to_string_lossy()
     )]
     Address {
-        /// What was given.
+        /// The given address.
         address: OsString,
     },
     /// There is no socket to send from, or the address is too long.
@@ -42,11 +41,11 @@ pub enum SupervisorError {
 }
 
 impl Supervisor {
-    /// The manager that this environment names, if any. `variable` gives the value of a variable, and
+    /// The manager named by the environment, if any. `variable` returns the value of a variable, and
     /// `process` is the id of this process: a watchdog may be meant for another one.
     ///
     /// # Errors
-    /// [`SupervisorError`]; the node may run on without.
+    /// [`SupervisorError`]; the node can run without a manager.
     pub fn of_environment(
         variable: impl Fn(&str) -> Option<OsString>,
         process: u32,
@@ -59,7 +58,7 @@ impl Supervisor {
         let is_ours = number("WATCHDOG_PID").is_none_or(|id| id == u64::from(process));
         let watchdog = number("WATCHDOG_USEC").filter(|micros| is_ours && *micros > 0);
         let socket = UnixDatagram::unbound()?;
-        // A manager that does not read must not make a node wait.
+        // A manager that does not read must not block the node.
         socket.set_nonblocking(true)?;
         Ok(Some(Self {
             socket,
@@ -68,28 +67,27 @@ impl Supervisor {
         }))
     }
 
-    /// How often a sign of life is wanted: twice in the time after which the process is killed.
+    /// The interval between keepalives: half the time after which the process is killed.
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|patience| patience / 2)
     }
 
-    /// The node listens.
+    /// Reports that the node listens.
     pub fn ready(&self) {
         self.tell("READY=1\nSTATUS=serving\n");
     }
 
-    /// The node is about to stop, and takes its time.
+    /// Reports that the node has begun to stop, which may take a while.
     pub fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=handing over and stopping\n");
     }
 
-    /// A sign of life.
+    /// Sends one keepalive.
     pub fn alive(&self) {
         self.tell("WATCHDOG=1\n");
     }
 
-    /// Sends signs of life, as many as are wanted, each after another `beat` of the node and none without.
-    /// Never returns.
+    /// Sends keepalives at the interval, each only after another `beat` of the node. Never returns.
     ///
     /// # Cancel safety
     /// Safe.

@@ -5,10 +5,10 @@
 //! So opening and verifying catch the panic and report damage. The process's panic hook asks
 //! [`contains_panic`] before it ends anything.
 //!
-//! Catching is not enough where a half-opened database panics once more while it is dropped, for two
-//! panics at once abort the process. So a database is opened on a thread that can be spared: its first
-//! panic is reported from inside the hook, and the thread then stays where it is, with all that it
-//! holds, for as long as the process lives ([`expendable`]).
+//! Catching is not enough where a half-opened database panics again while it is dropped: a panic during
+//! unwinding aborts the process. So a database is opened on an expendable thread: the panic hook reports
+//! its first panic and then parks the thread, with everything it owns, until the process ends
+//! ([`expendable`]).
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -45,7 +45,7 @@ fn is_inside() -> bool {
     INSIDE.get() || thread::current().name() == Some(FJALL_THREAD)
 }
 
-/// Runs `work` on a thread of its own, which is never seen again if it panics there.
+/// Runs `work` on a thread of its own, which is parked for ever if it panics.
 pub(super) fn expendable<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -53,7 +53,7 @@ pub(super) fn expendable<T: Send + 'static>(
     let tell = sender.clone();
     let spared = move || {
         LAST_WORD.set(Some(Box::new(move |error| {
-            // Whoever waits is there until something comes.
+            // The receiver waits for exactly one result, so this cannot fail.
             let _ = tell.send(Err(error));
         })));
         let result = contain(work);
@@ -65,7 +65,7 @@ pub(super) fn expendable<T: Send + 'static>(
         .spawn(spared)
         .map_err(StoreError::io("starting the thread that opens the state"))?;
     let result = receiver.recv();
-    result.expect("a thread that is neither done nor told of keeps its sender")
+    result.expect("the thread keeps its sender until it has sent a result")
 }
 
 /// What fjall names its threads.

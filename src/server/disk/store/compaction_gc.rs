@@ -72,7 +72,7 @@ impl CompactionGc {
     /// steps, never a part of one.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn step(&mut self, budget: &CompactionBudget) -> Result<GcStep, StoreError> {
         self.run(|work| work.step(budget))
     }
@@ -80,7 +80,7 @@ impl CompactionGc {
     /// Everything is removed that the compaction at this revision gave up.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn through(&self) -> Result<i64, StoreError> {
         let compacted = self.run(|work| kv::compacted(&work.front.settled()?));
         Ok(compacted?.through)
@@ -89,7 +89,7 @@ impl CompactionGc {
     /// Whether so much was removed that [`CompactionGc::reclaim`] is worth its work.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn is_reclaim_due(&self) -> Result<bool, StoreError> {
         self.run(|work| {
             let garbage = work.garbage()?;
@@ -107,7 +107,7 @@ impl CompactionGc {
     /// while it runs counts for the next time.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn reclaim(&mut self) -> Result<(), StoreError> {
         self.run(|work| boundary::contain(|| work.reclaim()))
     }

@@ -1,31 +1,31 @@
-//! How many keys there are, and what was done to them, without looking for it.
+//! The number of keys, and of operations on keys, kept without scanning.
 //!
-//! The state carries no count: all replicas would have to agree on one more value, and no decision
-//! depends on it. So a node counts what it finds when it opens a state, once, beside its work
-//! ([`KeyCounter`](super::KeyCounter)), and from then on goes by the events that each batch leaves: a put that replaced
-//! nothing is one key more, a delete one less. Both begin at the same state, so their sum is exact.
+//! The replicated state contains no count: replicas would have to agree on one more value on which no
+//! decision depends. So a node counts the keys once in the background after it opens a state
+//! ([`KeyCounter`](super::KeyCounter)), and then adjusts the count by the events of each batch: a put of a new key
+//! adds one, a delete subtracts one. Both start from the same state, so their sum is exact.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::kv::KeyChanges;
 
-/// Keys of one state.
+/// The number of keys of one state.
 #[derive(Debug, Default)]
 pub(super) struct KeyCount {
-    /// What there was when it was opened; nothing until that is counted.
+    /// The number of keys when the state was opened; unset until they are counted.
     pub(super) found: OnceLock<i64>,
     /// Keys added since, less those removed.
     pub(super) since: AtomicI64,
 }
 
 impl KeyCount {
-    /// A batch was applied that added this many keys; negative if it removed more.
+    /// Adds the change of one applied batch; negative if it removed more keys than it added.
     pub(super) fn changed(&self, more: i64) {
         self.since.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The number of keys now.
     pub(super) fn get(&self) -> Option<u64> {
         let found = *self.found.get()?;
         let keys = found + self.since.load(Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl KeyCount {
     }
 }
 
-/// What was done to keys since the process began, whichever state was in use.
+/// Operations on keys since the process started, across replaced states.
 #[derive(Debug, Default)]
 pub struct Operations {
     puts: AtomicU64,

@@ -1,12 +1,11 @@
-//! A state goes out, as chunks ([`crate::wire::state`]), while others go on reading and writing.
+//! Exports a state as chunks ([`crate::wire::state`]), concurrently with reads and writes.
 //!
-//! An [`Export`] holds one [`Snapshot`] for as long as it lives and reads from it what the next chunk
-//! needs, no sooner than it is asked for: so it keeps a chunk or two in memory, whatever the state
-//! holds, and neither the thread that applies nor any reader waits for it. What it does hold up is the
-//! removal of records that were replaced meanwhile: let it go when it is over.
+//! An [`Export`] holds one [`Snapshot`] and reads each chunk from it on demand. So it keeps a chunk or two
+//! in memory for any size of state, and delays neither the state thread nor readers. It does delay the
+//! removal of records replaced since the snapshot: drop it when it is done.
 //!
-//! Two exports of one snapshot are the same bytes, so a receiver that lost its connection may continue
-//! with the chunk that it lacks ([`Export::seek`]), as long as the snapshot is held.
+//! Two exports of one snapshot produce the same bytes, so a receiver that reconnects can continue with
+//! its next missing chunk ([`Export::seek`]) for as long as the snapshot is held.
 
 use std::collections::VecDeque;
 
@@ -22,26 +21,26 @@ use crate::raft::{Configuration, LogBase};
 use crate::types::{ClusterId, NodeId};
 use crate::wire::state::{EncoderMark, StateEncoder, StateHeader};
 
-/// Number of chunks that it can go back without reading from the beginning.
+/// Number of chunks that an export can go back without reading from the beginning.
 const MARKS_MAX: usize = 256;
 
-/// Whose state goes out: what the state machine does not know of itself.
+/// The origin of an exported state, which the state machine itself does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The cluster.
     pub cluster: ClusterId,
-    /// The member that has it.
+    /// The member that exports it.
     pub member: NodeId,
     /// The configuration in force at the last entry that the snapshot contains.
     pub configuration: Configuration,
 }
 
-/// A state on its way out.
+/// The export of one snapshot.
 pub struct Export {
     snapshot: Snapshot,
     header: StateHeader,
     stage: Stage,
-    /// Where it stood after each of the last chunks.
+    /// The positions after each of the last chunks.
     pub(super) marks: VecDeque<Mark>,
 }
 
@@ -60,10 +59,10 @@ pub(super) struct Mark {
 }
 
 impl Export {
-    /// Sends `snapshot` out.
+    /// Starts an export of `snapshot`.
     ///
     /// # Errors
-    /// Any is fatal for the store.
+    /// Every error is fatal for the store.
     pub fn new(snapshot: Snapshot, origin: Origin) -> Result<Self, StoreError> {
         let progress = snapshot.progress();
         let header = StateHeader {
@@ -87,16 +86,16 @@ impl Export {
         })
     }
 
-    /// What goes out, and as of when.
+    /// The header of the exported state.
     pub fn header(&self) -> &StateHeader {
         &self.header
     }
 
-    /// The next chunk; `None` after the last one. Reads the disk: not for a thread that others wait
-    /// for.
+    /// The next chunk; `None` after the last one. Reads the disk, so it must not run on a
+    /// latency-sensitive thread.
     ///
     /// # Errors
-    /// Any is fatal for the store.
+    /// Every error is fatal for the store.
     pub fn next_chunk(&mut self) -> Result<Option<Bytes>, StoreError> {
         match &mut self.stage {
             Stage::Header => {
@@ -123,11 +122,11 @@ impl Export {
         }
     }
 
-    /// Goes on with chunk `number`, wherever it was: one of the last few hundred at once, an earlier
-    /// one by reading everything before it again.
+    /// Continues with chunk `number`: at once if it is one of the last few hundred, otherwise by reading
+    /// everything before it again.
     ///
     /// # Errors
-    /// Any is fatal for the store.
+    /// Every error is fatal for the store.
     pub fn seek(&mut self, number: u64) -> Result<(), StoreError> {
         let known = |mark: &&Mark| mark.encoder.next_chunk() <= number;
         let mut at = match self.marks.iter().rev().find(known) {
@@ -174,7 +173,7 @@ fn resume(snapshot: &Snapshot, mark: &Mark) -> Result<Stage, StoreError> {
     Ok(Stage::Records(encoder, mark.last.clone()))
 }
 
-/// Gives `encoder` the records after `last` until they make a chunk; `None` if they do not any more.
+/// Passes the records after `last` to `encoder` until a chunk is complete; `None` if they run out before.
 fn fill(
     snapshot: &Snapshot,
     encoder: &mut StateEncoder,
@@ -197,7 +196,7 @@ fn fill(
             }
             encoder.push(space, &key, &record);
             if let Some(chunk) = encoder.full() {
-                // A copy, because a key read from disk may hold on to the whole block it came from.
+                // A copy, because a key read from disk may keep its whole block in memory.
                 *last = Some((space, Bytes::copy_from_slice(&key)));
                 return Ok(Some(chunk));
             }
@@ -206,7 +205,7 @@ fn fill(
     Ok(None)
 }
 
-/// What says something of this member's files, and not of the state.
+/// Whether a record describes this member's files and is not part of the replicated state.
 fn is_left_out(space: Space, key: &[u8]) -> bool {
     space == Space::Local && key == GARBAGE
 }

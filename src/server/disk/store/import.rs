@@ -1,9 +1,9 @@
-//! A state comes in, as chunks ([`crate::wire::state`]), into a directory of its own.
+//! Imports a state from chunks ([`crate::wire::state`]) into a separate directory.
 //!
-//! An [`Import`] makes a fresh database beside the one in use. Until all chunks are there, each
-//! checked, and the whole compared with the hash that its changes have kept, the directory is marked
-//! as half made: nothing of it is ever read, and the next open or import there removes it. When that is done,
-//! everything is synced and the directory is a state like any other, left by a clean stop.
+//! An [`Import`] creates a new database beside the one in use. Each chunk is checked, and at the end the
+//! whole state is compared with its content hash. Until then the directory is marked as incomplete: it is
+//! never read, and the next open or import there removes it. A complete import is synced, and its
+//! directory is that of a state after a clean stop.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,19 @@ use crate::front::Batch;
 use crate::kv::Space;
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
 
-/// Bytes of records in one batch of the database, about.
+/// Approximate size of the records in one batch of the database.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Why a state cannot be taken in. Nothing of it is used.
+/// Why a state cannot be imported. Nothing of it is used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// It is not what was sent, or was wrong before.
+    /// The state was altered on the way, or was already damaged.
     #[error(transparent)]
     State(#[from] StateFault),
-    /// It cannot be stored here.
+    /// The state cannot be stored here.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A state lies there already.
+    /// The directory already contains a state.
     #[error("{} contains a state already: remove it, or use another directory", path.display())]
     Occupied {
         /// The directory.
@@ -37,7 +37,7 @@ pub enum ImportError {
     },
 }
 
-/// A state on its way in.
+/// The import of one state.
 pub struct Import {
     decoder: StateDecoder,
     batch: Vec<(Space, Bytes, Bytes)>,
@@ -45,16 +45,16 @@ pub struct Import {
     /// In the order of [`Space::ALL`].
     spaces: Vec<Keyspace>,
     database: Database,
-    /// Released last, when the database has let go of its files.
+    /// The lock, released after the database has closed its files.
     directory: Directory,
 }
 
 impl Import {
-    /// Begins in `directory`, which is made if need be. What an import that was broken off has left
-    /// there is removed.
+    /// Starts an import into `directory`, which is created if missing. Removes the remains of an
+    /// interrupted import.
     ///
     /// # Errors
-    /// [`ImportError::Occupied`], or it cannot be written there.
+    /// [`ImportError::Occupied`], or the directory cannot be written.
     pub fn begin(directory: &Path, options: &StoreOptions) -> Result<Self, ImportError> {
         let directory = Directory::claim(directory)?;
         if !directory.is_new() {
@@ -74,18 +74,18 @@ impl Import {
         })
     }
 
-    /// The number of the chunk that it waits for.
+    /// The number of the next chunk.
     pub fn next_chunk(&self) -> u64 {
         self.decoder.next_chunk()
     }
 
-    /// What the state says of itself, once its first chunk is here.
+    /// The header of the state, once its first chunk has been received.
     pub fn header(&self) -> Option<&StateHeader> {
         self.decoder.header()
     }
 
-    /// Takes one chunk, and says whether it was the last: then [finish](Self::finish). Writes to the
-    /// disk now and then: not for a thread that others wait for.
+    /// Imports one chunk and returns whether it was the last: then call [finish](Self::finish). May write
+    /// to the disk, so it must not run on a latency-sensitive thread.
     ///
     /// # Errors
     /// [`StateFault::OutOfOrder`] changes nothing, and the right chunk may still come. After any other
@@ -106,11 +106,11 @@ impl Import {
         }
     }
 
-    /// Makes the state durable and says what it is. The directory is closed after this, and may be
-    /// moved or opened.
+    /// Makes the state durable and returns its description. Afterwards the directory is closed, and may
+    /// be moved or opened.
     ///
     /// # Errors
-    /// The last chunk was not there yet, or the disk. The directory stays half made.
+    /// The last chunk is missing, or the disk failed. The directory stays incomplete.
     pub fn finish(mut self) -> Result<StateSummary, ImportError> {
         let decoder = std::mem::take(&mut self.decoder);
         let summary = decoder.finish()?;
@@ -126,10 +126,10 @@ impl Import {
                 .persist(PersistMode::SyncAll)
                 .map_err(|error| StoreError::from_fjall("syncing a received state", error))
         })?;
-        // Its files must not change any more when they are noted.
+        // The mark contains a hash of the files, so they must not change after it is computed.
         drop(spaces);
         drop(database);
-        // All of it was compared with its hash, and synced.
+        // The state was compared with its hash, and synced.
         let mark = marks::CleanMark {
             applied: summary.report.progress.applied,
             hash: summary.report.kept,
@@ -152,11 +152,11 @@ impl Import {
 }
 
 impl StateStore {
-    /// Makes of a state that was taken from a backup the one that a new cluster begins with
-    /// ([`kv::reset_identity`](crate::kv::reset_identity)), and compares all of it with its hash. Nobody may read it yet.
+    /// Turns the state of a backup into the initial state of a new cluster
+    /// ([`kv::reset_identity`](crate::kv::reset_identity)), and compares it with its hash. There must be no readers yet.
     ///
     /// # Errors
-    /// Any is fatal, and the state is not to be used.
+    /// Every error is fatal, and the state must not be used.
     pub fn reset_identity(&mut self, leap: i64) -> Result<HashReport, StoreError> {
         let result = self.reset_identity_unguarded(leap);
         self.tables().poison_on_error(result)?;

@@ -1,11 +1,11 @@
-//! Gets the database's journal onto the disk before the database waits for it.
+//! Syncs the database's journal ahead of the database, which would block writes meanwhile.
 //!
-//! fjall writes its journal without a sync, and syncs it whenever a memtable is written out: under the
-//! lock that every batch takes. With tens of megabytes in the page cache that sync takes a tenth of a
-//! second, for which nothing is applied, so every write waits. Here the same file is synced often,
-//! through a handle of its own and without that lock, so that little is left to do under it.
+//! fjall writes its journal without a sync and syncs it when it flushes a memtable, under the lock that
+//! every batch takes. With tens of megabytes in the page cache that sync takes a tenth of a second, during
+//! which nothing is applied and every write waits. Here the same file is synced often through a separate
+//! handle, without that lock, so that the sync under it has little to write.
 //!
-//! Nothing rests on this: the log makes up for whatever the journal lacks.
+//! Durability does not depend on this: the log replays whatever the journal lacks.
 
 use std::fs::File;
 use std::io;
@@ -16,15 +16,15 @@ use super::StateStore;
 use super::error::StoreError;
 use super::reader::Current;
 
-/// Fewer new bytes than this are left to wait: they are written out in a few milliseconds whoever asks
-/// for it, and each sync is one more that the log's have to share the disk with.
+/// Fewer new bytes than this are not synced: the database writes them in a few milliseconds, and each
+/// sync competes with those of the log for the disk.
 const WORTH_BYTES: u64 = 4 << 20;
-/// The unit in which the system counts the room that a file takes up.
+/// The unit in which the system counts the allocated size of a file.
 const BLOCK_BYTES: u64 = 512;
-/// How fjall's journals end.
+/// The file extension of fjall's journals.
 const EXTENSION: &str = "jnl";
 
-/// The journal that is written at present.
+/// The journal that fjall is writing.
 pub struct Journal {
     state: Current,
     current: Option<JournalFile>,
@@ -48,15 +48,15 @@ impl StateStore {
 }
 
 impl Journal {
-    /// Syncs what was written since the last time, if that is worth it; says how much it was.
+    /// Syncs the bytes written since the last call, if there are enough of them. Returns their number.
     ///
     /// # Errors
-    /// Any is fatal: what was written may be lost, and the database may not be told.
+    /// Every error is fatal: written data may be lost, and the database may not detect it.
     pub fn write_back(&mut self) -> Result<u64, StoreError> {
         self.sync(WORTH_BYTES)
     }
 
-    /// As [`Journal::write_back`], however little it is.
+    /// As [`Journal::write_back`], but syncs any number of bytes.
     ///
     /// # Errors
     /// As there.
@@ -89,7 +89,7 @@ impl Journal {
                     file,
                     synced: 0,
                 }),
-                // It was given up just now.
+                // fjall has just deleted it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(failed(error)),
             };
@@ -97,7 +97,7 @@ impl Journal {
         let Some(current) = &mut self.current else {
             return Ok(0);
         };
-        // The file is as long as it will ever be from the start; what is written takes up room in it.
+        // The file has its full length from the start, so only its allocated size shows the progress.
         let written = current.file.metadata().map_err(failed)?.blocks() * BLOCK_BYTES;
         let new = written.saturating_sub(current.synced);
         if new < worth {

@@ -1,21 +1,21 @@
-//! Makes the state durable beside the thread that applies, so that the log may begin later.
+//! Makes the state durable, concurrently with the state thread, so that the log can be truncated.
 //!
-//! fjall syncs its journal under the lock that every batch takes; so the file is synced first through
-//! a handle of its own (`journal.rs`), and little is left for the moment in which batches wait.
+//! fjall syncs its journal under the lock that every batch takes. So the file is first synced through a
+//! separate handle (`journal.rs`), which keeps the sync under the lock short.
 
 use super::error::StoreError;
 use super::reader::Current;
 use super::{Journal, StateStore};
 use crate::front::Durable;
 
-/// See the module.
+/// Makes the state durable; see the module.
 pub struct Keeper {
     current: Current,
     journal: Journal,
 }
 
 impl StateStore {
-    /// Makes the state durable beside the thread that applies.
+    /// A keeper, for use beside the state thread.
     pub fn keeper(&self) -> Keeper {
         Keeper {
             current: self.current.clone(),
@@ -25,10 +25,10 @@ impl StateStore {
 }
 
 impl Keeper {
-    /// Makes the state durable, as far as the database has it.
+    /// Makes everything durable that was written to the database.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync it is unknown what is on the disk.
+    /// Every error is fatal: after a failed sync it is unknown what is on the disk.
     pub fn persist(&mut self) -> Result<Durable, StoreError> {
         let front = self.current.get();
         front.database().check_poison()?;

@@ -23,7 +23,7 @@ impl StateStore {
     /// The present state, to be counted by another thread.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn uncounted(&mut self) -> Result<KeyCounter, StoreError> {
         // Nothing is applied between the two, because that needs this store mutably.
         let tables = self.tables();
@@ -38,7 +38,7 @@ impl KeyCounter {
     /// number is not needed any more. Readers see the number once it is known.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn count(self, is_over: impl Fn() -> bool) -> Result<(), StoreError> {
         let mut keys = 0_usize;
         let all = Span::all();

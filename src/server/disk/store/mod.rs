@@ -156,7 +156,7 @@ impl StateStore {
     /// to the database. `None` is an entry without a command. Not synced.
     ///
     /// # Errors
-    /// Any is fatal. [`StoreError::OutOfOrder`]: the entries do not follow what is applied.
+    /// Every error is fatal. [`StoreError::OutOfOrder`]: the entries do not follow what is applied.
     pub fn apply_batch(
         &mut self,
         entries: &[(LogId, Option<Bytes>)],
@@ -171,7 +171,7 @@ impl StateStore {
     /// also says what was changed, for watches.
     ///
     /// # Errors
-    /// Any is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
+    /// Every error is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
     /// the entries do not follow what is applied.
     pub fn apply_ahead(
         &mut self,
@@ -214,7 +214,7 @@ impl StateStore {
     /// another way does this first.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn settle(&mut self) -> Result<(), StoreError> {
         self.tables().check_poison()?;
         let result = self.writer.settle();
@@ -224,7 +224,7 @@ impl StateStore {
     /// Makes everything applied so far durable.
     ///
     /// # Errors
-    /// Any is fatal: after a failed sync it is unknown what is on the disk.
+    /// Every error is fatal: after a failed sync it is unknown what is on the disk.
     pub fn persist(&mut self) -> Result<Durable, StoreError> {
         self.tables().check_poison()?;
         let result = self.writer.persist();

@@ -1,13 +1,13 @@
-//! How much memory a state may use.
+//! Memory limits of a state.
 
-/// How much memory the state may use.
+/// The memory that a state may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// For current records kept ready for point reads. Zero turns that off.
+    /// For the cache of current records that serves point reads. Zero disables it.
     pub record_cache_bytes: usize,
     /// For blocks of the tables on disk.
     pub block_cache_bytes: u64,
-    /// For writes of one keyspace before they go into a table.
+    /// For the memtable of one keyspace.
     pub memtable_bytes: u64,
 }
 

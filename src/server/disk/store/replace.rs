@@ -1,9 +1,8 @@
-//! Another state takes the place of this one, while everybody goes on.
+//! Replaces the state by another one, without interrupting readers.
 //!
-//! A state that a peer has sent lies in a directory of its own and is opened there. All handles of the
-//! state look for the one in use at the beginning of each call ([`Handle`](crate::front::Handle)), so from one moment on they
-//! find the new one. A reader that has begun on the old one finishes there: it stays until it has no
-//! readers any more ([`RetiredStore`]).
+//! A state received from a peer is opened in its own directory. Every handle looks up the current state at
+//! the beginning of each call ([`Handle`](crate::front::Handle)), so all later calls use the new one. A read in progress
+//! finishes on the old state, which is kept until its last reader is gone ([`RetiredStore`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -12,16 +11,16 @@ use crate::front;
 
 use super::{StateStore, Tables};
 
-/// A database that another one has taken the place of. Some may still read from it.
+/// A database that has been replaced. It may still have readers.
 pub struct RetiredStore {
     state: front::RetiredState<Tables>,
 }
 
 impl StateStore {
-    /// Replaces this state by `newer`: every later read finds that one, by any handle. `newer` has
-    /// applied at least as much, and has no handles yet.
+    /// Replaces this state by `newer` for all handles and all later reads. `newer` has applied at least
+    /// as much, and has no handles yet.
     pub fn replace(&mut self, newer: Self) -> RetiredStore {
-        // Before the state that they are part of.
+        // The rules of access are published before the state that contains them.
         self.current.gate().publish(newer.current.gate().policy());
         self.needs_verification = newer.needs_verification;
         RetiredStore {
@@ -29,18 +28,17 @@ impl StateStore {
         }
     }
 
-    /// The directory that it lies in.
+    /// The directory of the database.
     pub fn path(&self) -> &Path {
         &self.tables().farewell.path
     }
 }
 
 impl RetiredStore {
-    /// Closes the database and removes it from the disk, unless it still has readers: then it is
-    /// returned. Takes a while.
+    /// Closes the database and removes it from the disk; returns it if it still has readers. Slow.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The directory cannot be removed.
     pub fn remove(self) -> io::Result<Option<Self>> {
         let path: PathBuf = self.state.front().database().farewell.path.clone();
         match self.state.into_database() {

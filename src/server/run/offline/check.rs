@@ -1,4 +1,4 @@
-//! Everything that a data directory holds is read, and compared with what it should be.
+//! Reads a whole data directory and verifies it.
 
 use super::{OfflineError, StoppedNode};
 use crate::kv::ContentHash;
@@ -7,22 +7,22 @@ use crate::server::disk::marker::Marker;
 use crate::server::disk::store::{HashReport, StoreError};
 use crate::types::{LogId, LogIndex};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is, and how: a sentence, and where something is wrong, what to do.
+    /// The result as a sentence and, for a fault, what to do about it.
     pub text: String,
-    /// It is not what the node has written.
+    /// Whether the data differs from what the node wrote.
     pub is_damage: bool,
 }
 
-/// What a state is, in one number.
+/// The hash that identifies a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateHash {
     /// The hash of everything stored, removed history included: the same on every member that has
     /// applied the same entries.
     pub hash: ContentHash,
-    /// The last of them.
+    /// The last applied entry.
     pub applied: LogId,
     /// The store-wide revision.
     pub revision: i64,
@@ -31,7 +31,7 @@ pub struct StateHash {
 }
 
 impl StoppedNode {
-    /// Reads everything and says of each part how it is. Takes time by the size of the data.
+    /// Reads everything and returns a result for each part. Takes time proportional to the data.
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = vec![sound(format!("identity: {}", self.data_dir.identity()))];
         let log = self.read_log();
@@ -45,7 +45,7 @@ impl StoppedNode {
         findings
     }
 
-    /// The hash of the state, compared with what is really there.
+    /// The hash of the state, after comparing it with the stored records.
     ///
     /// # Errors
     /// The state is damaged, or cannot be read.
@@ -67,7 +67,7 @@ impl StoppedNode {
     fn check_state(&self, log: Option<(LogIndex, LogIndex)>) -> Vec<Finding> {
         let hash = match self.hash() {
             Ok(hash) => hash,
-            // A node that never applied anything is as whole as any.
+            // A state to which nothing was ever applied is valid.
             Err(OfflineError::NoState { .. }) if log.is_none_or(|(base, _)| base.0 == 0) => {
                 return vec![sound(
                     "state: none yet; it is built from the log when the node starts".to_owned(),
@@ -99,7 +99,7 @@ impl StoppedNode {
         findings
     }
 
-    /// What earlier runs have left word of.
+    /// Checks the marks left by earlier runs.
     fn marks(&self) -> Vec<Finding> {
         let marks = [
             (
@@ -131,7 +131,7 @@ impl StoppedNode {
     }
 }
 
-/// What is to be said of a log, and where it begins and ends.
+/// The result for a log, and where it begins and ends.
 fn check_log(recovery: &Recovery) -> (Finding, Option<(LogIndex, LogIndex)>) {
     let base = recovery.base;
     let last = recovery.records.last().map_or(base, |record| record.id);
@@ -157,7 +157,7 @@ fn check_log(recovery: &Recovery) -> (Finding, Option<(LogIndex, LogIndex)>) {
         )),
         false => finding,
     };
-    // Where a damaged log ends is not known.
+    // The end of a damaged log is unknown.
     let end = (!finding.is_damage).then_some((base.index, last.index));
     (finding, end)
 }

@@ -1,4 +1,4 @@
-//! What a data directory holds, written out.
+//! Dumps the content of a data directory.
 
 use std::io;
 
@@ -13,19 +13,19 @@ use crate::types::LogId;
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedEntry {
-    /// Its place.
+    /// Its index and term.
     pub id: LogId,
-    /// What it is, in a word or two.
+    /// Its kind, in a word or two.
     pub what: String,
-    /// How long it is.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
 impl StoppedNode {
-    /// Hands out every key with what it holds, in key order. `each` may end it with an error.
+    /// Calls `each` with every key and its record, in key order. An error of `each` ends the dump.
     ///
     /// # Errors
-    /// The state is damaged, or cannot be read; or what `each` says.
+    /// The state is damaged or cannot be read, or the error of `each`.
     pub fn dump_keys(
         &self,
         mut each: impl FnMut(KeyValue) -> io::Result<()>,
@@ -49,7 +49,7 @@ impl StoppedNode {
     /// Every entry of the log that can be trusted, oldest first.
     ///
     /// # Errors
-    /// The log cannot be read. Of a damaged one, what is before the damage is handed out.
+    /// The log cannot be read. From a damaged log the entries before the damage are returned.
     pub fn dump_log(&self) -> Result<Vec<DumpedEntry>, OfflineError> {
         let records = self.read_log()?.records;
         let dumped = records.into_iter().map(|record| {

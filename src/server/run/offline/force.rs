@@ -1,9 +1,9 @@
-//! What one member of a lost cluster has becomes a cluster of its own.
+//! Builds a new cluster from the data of one surviving member.
 //!
-//! For the day on which a majority is gone for good and there is no backup that is younger. Everything that
-//! the survivor has is taken: its state, and what its log holds beyond it. Neither is all that was ever
-//! acknowledged (it may have lagged behind), nor only that (an entry at its end may never have been): nobody
-//! is left who knows. So it is a new cluster, as a restored one is, and the survivor's own data is only read.
+//! Used when a majority is permanently lost and every backup is older. It takes the survivor's state and the
+//! entries of its log beyond that state. These may lack acknowledged entries, because the survivor may have
+//! lagged, and may include entries that were never acknowledged; without the majority this cannot be
+//! decided. So the result is a new cluster, like a restored one, and the survivor's data is only read.
 
 use bytes::Bytes;
 
@@ -15,23 +15,23 @@ use crate::server::disk::log_thread;
 use crate::server::disk::store::{Export, Import, ImportError, Origin, StoreOptions};
 use crate::types::LogId;
 
-/// What was made of a survivor.
+/// The result of a forced new cluster.
 #[derive(Clone, Debug)]
 pub struct ForceOutcome {
-    /// What the new member begins with.
+    /// The initial data of the new member.
     pub restored: Restored,
-    /// How many entries were taken from the log beyond the state.
+    /// The number of entries taken from the log beyond the state.
     pub entries: usize,
-    /// What is to be known of the survivor: why another one might have had more.
+    /// Warnings about the survivor: why another member might have held more.
     pub warnings: Vec<String>,
 }
 
-/// Makes `member`, the only one of its cluster, of what `survivor` has. Of a damaged log only what can be
-/// read, and only if it `may_be_damaged`.
+/// Creates `member`, the only one of its cluster, from the data of `survivor`. A damaged log is refused
+/// unless it `may_be_damaged`; then its readable part is used.
 ///
 /// # Errors
 /// As [`restore`](super::restore()). [`OfflineError::LogDamaged`] or [`OfflineError::StateBehindLog`]:
-/// what the survivor has is not whole; or its state is damaged.
+/// the survivor's data is incomplete; or its state is damaged.
 pub fn force_new_cluster(
     survivor: &StoppedNode,
     member: &NewMember,
@@ -60,7 +60,7 @@ pub fn force_new_cluster(
     let origin = Origin {
         cluster: identity.cluster,
         member: identity.node(),
-        // Who voted in the old cluster means nothing in the new one.
+        // The old cluster's configuration does not apply to the new cluster.
         configuration: Configuration::default(),
     };
     let mut export = Export::new(snapshot, origin)?;

@@ -1,8 +1,8 @@
-//! What is done to the data of a node that does not run: looked at, checked, made from a backup.
+//! Offline operations on the data of a stopped node: inspection, verification, and restore from a backup.
 //!
-//! Each of these holds the lock of the data directory, so that no node starts on it meanwhile, and is
-//! refused where one runs. What looks changes nothing of what the node holds; the database's own files
-//! may be put in order by being opened, as at any start.
+//! Each operation holds the lock of the data directory, so it is refused while a node runs, and no node
+//! can start meanwhile. Read-only operations do not change the node's data, but opening the database may
+//! run its recovery, as at any start.
 
 mod check;
 mod dump;
@@ -26,19 +26,19 @@ pub use dump::DumpedEntry;
 pub use force::{ForceOutcome, force_new_cluster};
 pub use restore::{NewMember, Restored, cluster_of_certificate, restore};
 
-/// Why it cannot be done.
+/// Why an offline operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     /// The directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// There is no node's data.
+    /// The directory contains no data of a node.
     #[error("{} does not contain the data of a node: name its data_dir", path.display())]
     Nothing {
         /// The directory.
         path: PathBuf,
     },
-    /// The log is damaged, and was not to be taken as it is.
+    /// The log is damaged, and a damaged log was not allowed.
     #[error(
         "the log is damaged ({}: {}): its readable part ends with entry {last}, and later entries \
          may have been acknowledged; choose another survivor or a backup, or, if there is none, \
@@ -47,9 +47,9 @@ pub enum OfflineError {
         damage.what
     )]
     LogDamaged {
-        /// What is damaged, and where.
+        /// The damage, and its location.
         damage: Damage,
-        /// The last entry that can be read, or that the state holds.
+        /// The last entry that can be read, or that the state contains.
         last: LogId,
     },
     /// The state ends before the log begins.
@@ -62,28 +62,28 @@ pub enum OfflineError {
     StateBehindLog {
         /// The directory.
         path: PathBuf,
-        /// How far the state goes.
+        /// The last entry in the state.
         applied: LogId,
         /// Where the log begins.
         base: LogId,
     },
-    /// The node has no state yet, or lost it.
+    /// The node has no state.
     #[error(
         "{} contains no state: it is built from the log when the node starts, or copied from its \
          peers",
         path.display()
     )]
     NoState {
-        /// Where it should be.
+        /// The expected path.
         path: PathBuf,
     },
-    /// The log.
+    /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log holds what cannot be read.
+    /// The log contains an entry that cannot be decoded.
     #[error(transparent)]
     Entries(#[from] RestoreError),
-    /// The state.
+    /// The state cannot be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The backup cannot be read.
@@ -91,24 +91,24 @@ pub enum OfflineError {
     Backup {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         fault: ReadFault,
     },
-    /// The backup cannot be taken in.
+    /// The backup cannot be imported.
     #[error("{}: {error}", path.display())]
     Import {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: ImportError,
     },
-    /// What was asked for makes no sense.
+    /// The arguments are inconsistent.
     #[error("{reason}")]
     Invalid {
-        /// Why, and what would.
+        /// The reason, and a correct alternative.
         reason: String,
     },
-    /// The backup is of the very cluster that it is to be restored for.
+    /// The backup was taken from the cluster that it is to be restored for.
     #[error(
         "the certificates belong to cluster {cluster}, which this backup was taken from: a \
          restored cluster needs an identity of its own, so that members of the old one are not \
@@ -119,23 +119,23 @@ pub enum OfflineError {
         /// The cluster.
         cluster: ClusterId,
     },
-    /// The disk.
+    /// An operation of the file system failed.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// The data of a node that does not run, and will not while this lives.
+/// The locked data directory of a stopped node.
 pub struct StoppedNode {
     data_dir: DataDir,
 }
 
 impl StoppedNode {
-    /// Takes hold of the data at `path`.
+    /// Locks the data at `path`.
     ///
     /// # Errors
     /// [`DataDirError::InUse`]: the node runs. [`OfflineError::Nothing`]: there is no data.
@@ -147,9 +147,9 @@ impl StoppedNode {
         Ok(Self { data_dir })
     }
 
-    /// Reads all of the log, and changes nothing.
+    /// Reads the whole log without changing it.
     fn read_log(&self) -> Result<Recovery, LogError> {
-        // Only the log's size of new segments is not known here, and none is made.
+        // The configured segment size is unknown here, but no segment is created.
         let options = self.data_dir.log_options(LogOptions::SEGMENT_BYTES);
         Log::inspect(self.data_dir.log_disk(), options)
     }
@@ -157,7 +157,7 @@ impl StoppedNode {
     /// Opens the state.
     fn open_state(&self) -> Result<StateStore, OfflineError> {
         let path = self.data_dir.state_path();
-        // A state that has just taken the place of another lies elsewhere until the next start.
+        // After a snapshot was installed, the current state has another path until the next start.
         let settled = StateDirs::new(self.data_dir.path()).settle();
         settled.map_err(|error| OfflineError::Io {
             path: path.clone(),

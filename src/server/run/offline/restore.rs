@@ -1,12 +1,12 @@
-//! A backup becomes the data directory of a member of a new cluster.
+//! Restores a backup into the data directory of a member of a new cluster.
 //!
-//! Every member is made from the same backup, each on its own machine and without talking to the others.
-//! So all that they must agree on follows from the file and from what each is told alike: the state, the
-//! place in the log where it stands, and who votes there. Their logs begin after that place, and the first
-//! leader bootstraps the cluster as it would an empty one.
+//! Every member is restored from the same backup, on its own machine and without communication. So
+//! everything on which members must agree follows from the file and from equal arguments: the state, its
+//! log index, and the voters. Their logs begin after that index, and the first leader bootstraps the
+//! cluster like an empty one.
 //!
-//! The directory is nobody's until all of it is there: what marks it as a member's is written last, and a
-//! node refuses to start on what has no such mark.
+//! The identity file is written last, and a node refuses to start on a directory without it. So an
+//! interrupted restore cannot be mistaken for a member.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -30,45 +30,44 @@ use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateHeade
 /// Entries applied in one step.
 const ENTRIES_PER_BATCH: usize = 128;
 
-/// The member that is to be made.
+/// The member to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMember {
-    /// Where its data shall be: empty, or not there yet.
+    /// The data directory: empty or missing.
     pub data_dir: PathBuf,
     /// The new cluster.
     pub cluster: ClusterId,
     /// Its name.
     pub name: String,
-    /// The names of all members that the new cluster begins with.
+    /// The names of all initial members.
     pub members: Vec<String>,
-    /// How much higher the revision is than it was; 0 leaves it, and history, as they are.
+    /// The amount added to the revision; 0 keeps the revision and the history.
     pub leap: i64,
 }
 
-/// What a member begins with.
+/// The initial data of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// Who it is.
+    /// The member id.
     pub member: NodeId,
     /// Where its log begins: the same on all members.
     pub base: LogId,
     /// The store-wide revision.
     pub revision: i64,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: u64,
-    /// How many client leases there are.
+    /// The number of client leases.
     pub leases: u64,
     /// The hash of everything stored: the same on all members.
     pub hash: ContentHash,
 }
 
-/// Makes a data directory from a backup.
+/// Creates a data directory from a backup.
 ///
 /// # Errors
-/// Nothing is left that a node would start on. The directory may hold a part of the data then: empty it
-/// before the next attempt.
+/// The directory may contain partial data, on which no node starts: empty it before the next attempt.
 pub fn restore(backup: &Path, member: &NewMember) -> Result<Restored, OfflineError> {
-    // Before anything is made: whether it is a backup at all.
+    // Checks that the file is a backup before anything is created.
     let header = read_header(backup)?;
     check_origin(header.cluster, header.revision, member)?;
     let in_progress = RestoreInProgress::new(member)?;
@@ -94,13 +93,13 @@ impl RestoreInProgress {
         Ok(Self { new, voters })
     }
 
-    /// Where its state is to be put.
+    /// The path for its state.
     pub(super) fn state_path(&self) -> PathBuf {
         self.new.unfinished().state_path()
     }
 
-    /// The state is there, and ends with the entry `last`: `entries` follow upon it, and with all of
-    /// them it becomes the new cluster's.
+    /// Applies `entries` to the imported state, which ends with the entry `last`, and turns the result into
+    /// the initial state of the new cluster.
     pub(super) fn finish(
         self,
         member: &NewMember,
@@ -149,7 +148,7 @@ impl RestoreInProgress {
 /// The cluster that a node's certificate belongs to.
 ///
 /// # Errors
-/// It is no certificate of the node `name`.
+/// The certificate was not issued to the node `name`.
 pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, OfflineError> {
     let invalid = |reason: String| OfflineError::Invalid {
         reason: format!("{}: {reason}", path.display()),
@@ -187,7 +186,7 @@ fn voters(member: &NewMember) -> Result<BTreeSet<NodeId>, OfflineError> {
     Ok(voters)
 }
 
-/// Whether what was of `cluster`, at `revision`, may become `member`'s.
+/// Checks that data of `cluster` at `revision` may become that of `member`.
 pub(super) fn check_origin(
     cluster: ClusterId,
     revision: i64,
@@ -244,16 +243,16 @@ fn import(backup: &Path, state: &Path) -> Result<StateSummary, OfflineError> {
     import.finish().map_err(refused)
 }
 
-/// A log that begins after `base`, and a vote that has seen its term.
+/// Creates a log that begins after `base`, and a vote file with its term.
 fn write_log(data_dir: &DataDir, base: &LogBase) -> Result<(), OfflineError> {
-    // Small: later segments are as large as the node's configuration says.
+    // Small, because later segments have the configured size.
     let options = data_dir.log_options(LogOptions::SEGMENT_BYTES_DEV);
     let (mut log, _) = Log::open(data_dir.log_disk(), options)?;
     log.save_vote(Vote {
         term: base.id.term,
         ..Vote::default()
     })?;
-    // Nothing was ever applied to an empty state, and a whole log begins there.
+    // An empty state has no applied entry, so its log starts at the beginning.
     if base.id.index > LogIndex(0) {
         log.write(&[log_thread::encode_base(base.clone())])?;
     }

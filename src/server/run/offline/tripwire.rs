@@ -6,18 +6,18 @@ use super::{OfflineError, StoppedNode};
 use crate::server::disk::marker::Marker;
 
 impl StoppedNode {
-    /// Where this node remembers that an assumption about clocks failed, if it does.
+    /// The file that records a failed assumption about clocks, if it exists.
     pub fn tripwire(&self) -> Option<PathBuf> {
         Some(Marker::LeaseTripped.path(self.data_dir.path())).filter(|mark| mark.exists())
     }
 
-    /// Has the node forget that, and serve reads under a lease again once it is started.
+    /// Removes the mark, so that the node serves leased reads again after its next start.
     ///
     /// # Errors
     /// The file cannot be removed.
     pub fn clear_tripwire(&self) -> Result<(), OfflineError> {
         let folder = self.data_dir.path();
-        // What comes back after a power cut only costs speed; but it was said to be gone.
+        // A mark that reappears after a power failure only costs speed, but its removal was reported.
         let cleared = Marker::LeaseTripped.remove(folder);
         cleared.map_err(|error| OfflineError::Io {
             path: Marker::LeaseTripped.path(folder),

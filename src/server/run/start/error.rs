@@ -28,9 +28,9 @@ pub enum StartError {
     CertificateOfAnotherCluster {
         /// `client` or `peer`.
         section: &'static str,
-        /// The certificate's.
+        /// The cluster of the certificate.
         found: ClusterId,
-        /// The node's.
+        /// The cluster of the node.
         cluster: ClusterId,
     },
     /// The two certificates belong to different clusters.
@@ -39,18 +39,18 @@ pub enum StartError {
          and {peer}): issue both with the same authorities"
     )]
     CertificateClusters {
-        /// The client port's.
+        /// The cluster of the client port's certificate.
         client: ClusterId,
-        /// The peer port's.
+        /// The cluster of the peer port's certificate.
         peer: ClusterId,
     },
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// What lies on the disks does not allow it.
+    /// The content of the disks does not allow a start.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The directory is empty, the cluster is said to exist, and nobody can be asked.
+    /// The directory is empty, the cluster is configured as existing, and no peer is known.
     #[error(
         "{} is empty, cluster.state says that the cluster exists, and cluster.initial names no \
          other member to contact: add other members there, restore the directory, or set \
@@ -64,7 +64,7 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log holds what this version cannot read.
+    /// The log contains entries that this version cannot read.
     #[error(transparent)]
     Restore(#[from] RestoreError),
     /// The state cannot be opened.
@@ -78,7 +78,7 @@ pub enum StartError {
     Bind {
         /// The setting that names the address.
         setting: &'static str,
-        /// What is wrong.
+        /// The reason.
         error: BindError,
     },
     /// The admin port cannot be opened.
@@ -87,9 +87,9 @@ pub enum StartError {
     /// A thread cannot be started, or a folder renamed.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
