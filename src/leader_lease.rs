@@ -165,8 +165,7 @@ impl<C: Clock> LeaderLease<C> {
         self.counters.renewals() - before
     }
 
-    /// How often it ran out since [`Self::reset_stats`]: once for each lapse, however often it was
-    /// looked at.
+    /// The number of expirations since [`Self::reset_stats`]; each lapse counts once.
     pub fn expiration_count(&self) -> u64 {
         let mut kept = self.lock();
         self.notice_lapse(&mut kept);
@@ -195,8 +194,8 @@ impl<C: Clock> LeaderLease<C> {
         };
     }
 
-    /// Takes the lease back: every later check finds that it is over. To be called before
-    /// leadership is given up, a vote is given, or either is said.
+    /// Takes the lease back: every later check finds that it is over. Call it before leadership
+    /// is given up, a vote is granted, or a message says either.
     pub fn invalidate(&self) {
         let now = self.clock.now();
         let mut kept = self.lock();

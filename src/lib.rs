@@ -25,7 +25,7 @@
 //!
 //! Three concepts carry everything else:
 //!
-//! - **The leader lease.** A majority of voters promises to elect nobody else for a while; the
+//! - **The leader lease.** A majority of voters promises to elect no other leader for a while; the
 //!   leader counts a shorter while from before it asked, and reads alone meanwhile. A
 //!   [`ReadPermit`](raft::ReadPermit) is the proof, and no read is answered without one unless it
 //!   asked for less ([`node::Judged`]).

@@ -12,6 +12,7 @@ mod tidy {
     mod code;
     mod reads;
     mod sizes;
+    mod words;
 }
 
 use std::collections::BTreeSet;

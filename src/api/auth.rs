@@ -143,9 +143,9 @@ pub enum AuthRequest {
     },
     /// Adds a user without roles.
     UserAdd {
-        /// His name, which no other user has.
+        /// The name of the user, not in use yet.
         name: String,
-        /// How he proves it.
+        /// The user's password.
         password: Password,
     },
     /// The roles of a user; users may request their own.
@@ -255,7 +255,7 @@ pub struct AuthStatus {
 /// A user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {
-    /// His name.
+    /// The user's name.
     pub name: String,
     /// The user's roles, sorted by name.
     pub roles: Vec<String>,

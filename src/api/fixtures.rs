@@ -62,7 +62,7 @@ pub(crate) fn every_request() -> Vec<Request> {
     all
 }
 
-/// One of each about users and roles, none of which is about whoever asks.
+/// One of each request about users and roles; none concerns the requesting user.
 pub(crate) fn every_auth_request() -> Vec<AuthRequest> {
     let (name, role) = ("other".to_owned(), "theirs".to_owned());
     let (key, range) = (Bytes::from_static(b"k"), KeyRange::Prefix);

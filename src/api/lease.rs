@@ -207,7 +207,7 @@ pub(super) fn validate_keep_alive(leases: &[LeaseRef]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What of a put concerns its lease.
+/// The lease of a put.
 pub(super) fn validate_target(target: &LeaseTarget, keeps_current: bool) -> Result<(), Error> {
     if keeps_current && *target != LeaseTarget::None {
         return Err(invalid(

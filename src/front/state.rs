@@ -183,7 +183,7 @@ impl<D: Database> Front<D> {
     fn read_current(self: &Arc<Self>, key: &[u8]) -> Result<Known, D::Error> {
         let look = self.look();
         match look.get(&self.database, Space::Current, key)? {
-            // Encoded anew, which copies: what a database hands out may keep a whole block in memory.
+            // Encoded again, which copies: a value of the database may keep a whole block in memory.
             Some(record) => {
                 let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
                 Ok(Known::Present(Record::new(&kv)))

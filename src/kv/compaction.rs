@@ -88,7 +88,7 @@ pub struct CompactionBudget {
 /// The result of one [`compact_step`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStep {
-    /// Events looked at.
+    /// Number of events examined.
     pub events: usize,
     /// Records removed, of any kind.
     pub removed: usize,

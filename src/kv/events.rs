@@ -181,8 +181,8 @@ pub fn key_changes(events: &Changes) -> Result<KeyChanges, Fault> {
 }
 
 /// The changes of the revisions `from` to `through`, or of the first of these that have more than
-/// `changes_max` changes together; revisions come whole, and at least one does. Also says which was
-/// the last revision looked at: it is `through`, or that of the last change.
+/// `changes_max` changes together; revisions come whole, and at least one does. Also returns
+/// the last revision covered: `through`, or that of the last change.
 ///
 /// The caller knows that `from` is not compacted in `view`, and that `view` is at `through` or later.
 ///

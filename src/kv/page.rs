@@ -21,7 +21,7 @@ const STEP_KEYS: usize = 128;
 /// What the frame of a reply and the page's own numbers take, at most.
 const FRAME_BYTES: usize = 512;
 
-/// The first page of what `request` asks for. Its sort and `count_only` are not looked at.
+/// The first page of what `request` asks for. Ignores its sort and `count_only`.
 ///
 /// # Errors
 /// The outer error is the store's and is fatal for the reader. Inside, the revision is compacted or

@@ -135,7 +135,7 @@ impl Scan {
         self.more
     }
 
-    /// Where the part of the range begins that has not been looked at.
+    /// The first key of the range that has not been scanned.
     pub fn next_key(&self) -> &Bytes {
         self.rest.from()
     }
@@ -307,7 +307,7 @@ struct Run {
 enum WalkEnd {
     /// Records that are of use begin here.
     Leap(Bytes),
-    /// The budget is used up; this key has not been looked at.
+    /// The budget is used up; this key has not been scanned.
     Full(Bytes),
     /// There is nothing more.
     End,

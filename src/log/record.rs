@@ -19,7 +19,7 @@ const CUT: u8 = 255;
 /// The log begins after this entry, which it holds: what follows it stays.
 const BEGINS: u8 = 254;
 /// The log begins after this entry, which it does not hold: nothing before this record counts.
-const BEGINS_ANEW: u8 = 253;
+const BEGINS_RESET: u8 = 253;
 
 /// Bytes in front of each payload.
 pub(super) const HEADER: usize = 4 + 4 + 8 + 8 + 16 + 1;
@@ -77,12 +77,12 @@ pub(super) enum RecordRead {
     Entry(Record),
     /// Everything after this entry is void: the leader's log differs from there on (A22).
     KeepUpTo(LogId),
-    /// The log begins here; `anew` if nothing before this record counts.
+    /// The log begins here; `is_reset` if everything before this record is void.
     BeginsAfter {
         /// Where.
         base: Base,
-        /// See [`BEGINS_ANEW`].
-        anew: bool,
+        /// See [`BEGINS_RESET`].
+        is_reset: bool,
     },
 }
 
@@ -91,14 +91,14 @@ pub(super) fn encode(record: &Record, before: u128, out: &mut Vec<u8>) -> u128 {
     encode_parts(record.id, record.kind, &record.payload, before, out)
 }
 
-/// Appends a cut: everything after `keep` is void.
+/// Appends a truncation: everything after `keep` is void.
 pub(super) fn encode_cut(keep: LogId, before: u128, out: &mut Vec<u8>) -> u128 {
     encode_parts(keep, CUT, &[], before, out)
 }
 
 /// Appends where the log begins.
-pub(super) fn encode_base(base: &Base, anew: bool, before: u128, out: &mut Vec<u8>) -> u128 {
-    let kind = if anew { BEGINS_ANEW } else { BEGINS };
+pub(super) fn encode_base(base: &Base, is_reset: bool, before: u128, out: &mut Vec<u8>) -> u128 {
+    let kind = if is_reset { BEGINS_RESET } else { BEGINS };
     encode_parts(base.id, kind, &base.note, before, out)
 }
 
@@ -149,12 +149,12 @@ pub(super) fn decode(
     let id = LogId::new(index, term);
     let said = match kind {
         CUT => RecordRead::KeepUpTo(id),
-        BEGINS | BEGINS_ANEW => RecordRead::BeginsAfter {
+        BEGINS | BEGINS_RESET => RecordRead::BeginsAfter {
             base: Base {
                 id,
                 note: batch.slice(at + HEADER..at + end),
             },
-            anew: kind == BEGINS_ANEW,
+            is_reset: kind == BEGINS_RESET,
         },
         kind if kind < KINDS_MAX => RecordRead::Entry(Record {
             id,
@@ -207,10 +207,10 @@ mod tests {
         assert_eq!((said, chain), (RecordRead::Entry(second), after_second));
         let (said, mut chain, mut at) = decode(&bytes, at, chain).unwrap();
         assert_eq!(said, RecordRead::KeepUpTo(keep));
-        for anew in [false, true] {
+        for is_reset in [false, true] {
             let base = base.clone();
             let (said, after, next) = decode(&bytes, at, chain).unwrap();
-            assert_eq!(said, RecordRead::BeginsAfter { base, anew });
+            assert_eq!(said, RecordRead::BeginsAfter { base, is_reset });
             (chain, at) = (after, next);
         }
         assert_eq!(at, bytes.len());

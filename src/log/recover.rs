@@ -96,14 +96,14 @@ pub(super) struct Recovered<F> {
     pub(super) base: Base,
     /// The number of the segment that it stands in; 0 for none.
     pub(super) base_segment: u64,
-    /// The log is damaged, and what was read of it does not reach back to where it is said to
-    /// begin: nothing of it is of use, and it goes on as if it had never held anything.
+    /// The log is damaged, and the records read do not reach back to its recorded base: none of them
+    /// can be used, and the log continues as an empty one.
     pub(super) is_void: bool,
     /// Where the next batch goes, in the last used segment.
     pub(super) position: u64,
     /// Where the sectors of the last batch end: from there to `position` nothing is ever written.
     pub(super) gap_at: u64,
-    /// The last whole batch, and the one to cut.
+    /// The last whole batch, and the torn one after it.
     pub(super) tail: Option<Extent>,
     pub(super) torn: Option<Extent>,
     pub(super) records: Vec<Record>,
@@ -473,9 +473,9 @@ impl<'a, F: DiskFile> Reader<'a, F> {
                 RecordRead::KeepUpTo(keep) if keep.index < last && keep.index >= begins.index => {
                     last = keep.index;
                 }
-                RecordRead::BeginsAfter { base, anew } if is_possible(base.id) => {
+                RecordRead::BeginsAfter { base, is_reset } if is_possible(base.id) => {
                     begins = base.id;
-                    if *anew {
+                    if *is_reset {
                         last = begins.index;
                     } else if begins.index > last {
                         return Err(damaged("it begins after an entry that is not there"));
@@ -497,8 +497,8 @@ impl<'a, F: DiskFile> Reader<'a, F> {
                     let kept = keep.index.0 - found.tip.base.index.0;
                     found.records.truncate(kept as usize);
                 }
-                RecordRead::BeginsAfter { base, anew } => {
-                    found.begin_after(base, anew);
+                RecordRead::BeginsAfter { base, is_reset } => {
+                    found.begin_after(base, is_reset);
                     found.base_segment = extent.segment;
                 }
             }
@@ -567,10 +567,10 @@ impl<'a, F: DiskFile> Reader<'a, F> {
 }
 
 impl<F> Recovered<F> {
-    /// Takes in where the log begins. What is said of entries that were deleted with their segment
-    /// since is of use only for its note, until a later one says more.
-    fn begin_after(&mut self, base: Base, anew: bool) {
-        if anew {
+    /// Records where the log begins. A base whose entries were since deleted with their segment
+    /// matters only for its note, until a later base replaces it.
+    fn begin_after(&mut self, base: Base, is_reset: bool) {
+        if is_reset {
             self.tip.reset(base.id);
             self.records.clear();
         } else if base.id.index >= self.tip.base.index {

@@ -65,11 +65,11 @@ struct Tail<F> {
     tip: Tip,
     /// What is durable of them.
     synced: Opening,
-    /// Something names the last batch as synced.
+    /// The last batch is recorded as synced.
     marked: bool,
-    /// The number of the segment in which it stands where the log begins; 0 if that stands nowhere.
+    /// The number of the segment that records where the log begins; 0 if none does.
     base_segment: u64,
-    /// The open batch says so anew.
+    /// The open batch contains a record of where the log begins.
     has_base: bool,
     /// The open batch, and its sectors: kept to be used again.
     payload: Vec<u8>,
@@ -731,8 +731,8 @@ impl<F: DiskFile> Tail<F> {
 
     fn encode_base(&mut self, base: &Base) {
         let tip = &mut self.tip;
-        let anew = !tip.holds(base.id);
-        tip.chain = record::encode_base(base, anew, tip.chain, &mut self.payload);
+        let is_reset = !tip.holds(base.id);
+        tip.chain = record::encode_base(base, is_reset, tip.chain, &mut self.payload);
         tip.begin_after(base.id);
         self.has_base = true;
     }

@@ -90,7 +90,7 @@ use crate::time::Clock;
 use crate::time::Instant;
 use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
-/// What of a read decides on how it may be answered.
+/// The properties of a read that determine how it may be answered.
 pub trait Read {
     /// How fresh the answer has to be.
     fn consistency(&self) -> Consistency;
@@ -206,7 +206,7 @@ where
     R: Read,
     B: Deref<Target = [R]>,
 {
-    /// For `reads`, which have all arrived. The lease is loaded for each batch anew (A1).
+    /// For `reads`, which have all arrived. Each batch loads the lease itself (A1).
     pub fn of(reads: B, published: &Published, buffer: ReadBuffer<T>) -> Self {
         #[cfg(leasehold_bugs)]
         let mut buffer = buffer;
@@ -477,7 +477,7 @@ impl<T> Answer<T> {
     }
 
     /// The leadership that permitted it, if any had to: its term, and its leader if that is another
-    /// node. A reply names this one, whoever leads when it is written.
+    /// node. The reply reports this leadership, even if another one has begun when it is written.
     pub fn leadership(&self) -> Option<(Term, Option<NodeId>)> {
         self.permit
             .map(|permit| (permit.term(), permit.from_leader()))

@@ -384,7 +384,7 @@ impl Node {
     }
 
     /// Asks for sessions that were not used since a sample old enough. The clock is the
-    /// leader's own and starts anew with each leadership, so a session is never forgotten early.
+    /// leader's own and restarts with each leadership, so a session is never forgotten early.
     fn forget_idle_sessions(&mut self, now: Instant) {
         if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             self.session_samples.clear();

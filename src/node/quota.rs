@@ -47,7 +47,7 @@ impl Node {
     }
 }
 
-/// Whether `command` is a write that apply would refuse while the alarm is raised, whoever its author is.
+/// Whether `command` is a write that apply would refuse while the alarm is raised, for any user.
 fn takes_room(command: &Command) -> bool {
     match command {
         Command::Write { operation, .. } => operation.takes_room(),

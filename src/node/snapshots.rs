@@ -5,10 +5,10 @@ use crate::raft;
 use crate::time::Instant;
 
 impl Node {
-    /// Nothing is known of the entries in between but what they came to. Writes do not wait for any
-    /// of them: a node that is sent a state does not lead, and whoever waited was answered as
-    /// unknown when it ceased to (A18). Deadlines of leases begin anew with the next leadership, and
-    /// reads that wait for an index or a revision are let go by the usual rule.
+    /// The replies of the skipped entries are unknown, but no write waits for them: only followers
+    /// receive a snapshot, and pending writes were answered with an unknown outcome when leadership
+    /// ended (A18). Lease deadlines restart with the next leadership, and reads that wait for an index
+    /// or a revision are released as usual.
     pub(super) fn handle_installed(&mut self, now: Instant, installed: InstalledSnapshot) {
         let InstalledSnapshot {
             id,

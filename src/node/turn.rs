@@ -252,7 +252,7 @@ impl<M> Stamped<M> {
     /// Gives the node its tick, the last input of the turn.
     ///
     /// # Panics
-    /// If there is mail left, which the node would hear only after it had looked at the time.
+    /// If mail is left: the node would handle it after it had read the clock.
     pub fn tick(self, node: &mut Node) -> Done<M> {
         assert!(self.mail.is_empty(), "A2: the tick comes after all mail");
         node.handle(self.now, Input::Tick);

@@ -2,8 +2,8 @@
 //!
 //! Every message of the present leader is promised on, whatever becomes of its entries (P27). An
 //! answer leaves only when what it says is durable: term and promise floor for any of them, the
-//! log as well for an acknowledgement. Answers are kept as what is *owed*, and the newest state is
-//! told, so a batch of messages costs one answer and nothing can pile up.
+//! log as well for an acknowledgement. An owed answer is kept as a flag and reports the newest
+//! state when it is sent, so a batch of messages costs one answer and no queue can grow.
 
 use std::time::Duration;
 
@@ -191,8 +191,8 @@ impl Consensus {
             && self.commit >= through
             && self.log.durable() >= through
         {
-            // A vote that it has forgotten may still be on its way to a candidate. Nobody waits
-            // longer for votes than an election timeout, so outwait that, with time to spare.
+            // A forgotten vote may still be on its way to a candidate. No candidate waits longer
+            // for votes than an election timeout, so outwait that, with time to spare.
             if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
                 let longest = self.timing.election_timeout_max;
                 self.promise.keep_silent(self.now, longest * 2);

@@ -64,8 +64,8 @@ impl Consensus {
         self.begin_round();
     }
 
-    /// Whoever waited here for a leader's word may have ours now. The round that is to come is
-    /// created after they arrived.
+    /// Takes over the reads that waited for a leader's confirmation. The next round is created after
+    /// they arrived, so it can confirm them.
     fn take_over_waiting_reads(&mut self) {
         for (mode, read) in self.read_index.take_all() {
             if mode == ReadMode::Lease {
@@ -257,9 +257,9 @@ impl Consensus {
         self.send(peer, Message::ReadIndexReply(reply));
     }
 
-    /// A damaged follower wants to come back (A23). What it acknowledged in an earlier life is
-    /// void from here on, whatever of it is still on its way: it names older rounds. What was
-    /// committed with it is committed; that it is told, once a quorum has confirmed that we lead.
+    /// A damaged follower requests to rejoin (A23). Its acknowledgements from an earlier life are void
+    /// from here on, including those still in flight: they name older rounds. Entries
+    /// committed with it stay committed; it learns of them once a quorum has confirmed that we lead.
     pub(super) fn handle_rejoin(&mut self, from: NodeId, question: Rejoin) {
         let last = self.log.last().index;
         let nonce = question.nonce;

@@ -2,7 +2,7 @@
 //!
 //! A leader starts a *round* by reading its clock and naming the reading; every message that it
 //! sends from then on carries the name. A voter that processes such a message promises, from that
-//! moment, to help nobody else to be elected for P ([`VotePromise`]). When a quorum has echoed a
+//! moment, to support no other candidate for P ([`VotePromise`]). When a quorum has echoed a
 //! round, the leader may answer reads alone until L = P - M after the round's *creation*
 //! ([`LeaderLease`]): it started its interval before any voter started its own, and ends it
 //! earlier by more than their clocks can differ. How long the echo took does not matter (P1).
@@ -11,8 +11,8 @@
 //! clock, that any thread may check with a fresh reading. The cell is zeroed *before* anything
 //! that ends the lease is done or said (P23), and never comes back to life.
 //!
-//! Left out: nobody learns here that an assumption about clocks failed. The tripwire (P37) can
-//! only notice afterwards.
+//! Left out: a failed assumption about clocks is not detected here. The tripwire (P37) can only
+//! detect it afterwards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct VotePromise {
     /// Promises made before this process started are not remembered, so it keeps silent for the
     /// longest that it can have made (P2, P3, A3).
     silent_until: Instant,
-    /// The longest that it was told to keep silent.
+    /// The longest silence that was requested.
     silence: Duration,
 }
 
@@ -59,7 +59,7 @@ impl VotePromise {
         over && now.certainly_after(self.silent_until)
     }
 
-    /// Supports no election for `length` from now on, whoever has been promised what.
+    /// Supports no election for `length` from now on, independent of any promise.
     pub(super) fn keep_silent(&mut self, now: Instant, length: Duration) {
         self.silent_until = self.silent_until.max(now + length);
         self.silence = self.silence.max(length);
@@ -89,7 +89,7 @@ impl VotePromise {
         its
     }
 
-    /// What of it decides over the future.
+    /// Adds every field that future behaviour depends on.
     pub(super) fn digest(&self, digest: &mut Digest) {
         let Self {
             until,
@@ -103,7 +103,7 @@ impl VotePromise {
     }
 
     /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
-    /// longer than was told, and none began later than this, so none need last longer from here.
+    /// longer than requested, and none began after `now`, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
         planted!(SilenceCutByStepBack => self.silence = self.silence.min(longest));
@@ -204,7 +204,7 @@ impl LeaderLease {
     }
 
     /// When the newest round was created that a quorum has promised: at that moment this node led,
-    /// and nobody had been elected since.
+    /// and no other node had been elected.
     pub(super) fn held_since(&self) -> Option<Instant> {
         self.held_since
     }
@@ -245,7 +245,7 @@ impl LeaderLease {
         &self.cell
     }
 
-    /// What of it decides over the future.
+    /// Adds every field that future behaviour depends on.
     pub(super) fn digest(&self, digest: &mut Digest) {
         let Self {
             cell,

@@ -12,7 +12,7 @@
 //! 8. cutting brings back the configuration before;
 //! 9. committed entries are never cut: the caller says how much to keep;
 //! 10. a base that moved is written before anything rests on it: until then the durable part of a
-//!     log that began anew is empty.
+//!     log that was reset is empty.
 
 use std::collections::VecDeque;
 
@@ -260,12 +260,12 @@ impl Log {
         self.base_unsaved = true;
     }
 
-    /// Begins anew after `base`, which is committed and was not here: what was here is either
-    /// before it or not of any leader's log.
+    /// Resets the log to begin after `base`, which is committed and was not in it: the entries in it
+    /// are either before `base` or not in any leader's log.
     pub(super) fn begin_after(&mut self, base: LogBase) {
         self.entries.clear();
         self.configurations.clear();
-        // What was being written is of a log that is no more.
+        // Writes in flight belong to the old log.
         for (_, last) in &mut self.writing {
             *last = LogIndex(0);
         }
@@ -313,7 +313,7 @@ impl Log {
         }
     }
 
-    /// What of it decides over the future. `issued` is the newest ticket.
+    /// Adds every field that future behaviour depends on. `issued` is the newest ticket.
     pub(super) fn digest(&self, digest: &mut Digest, issued: Ticket) {
         let Self {
             base,

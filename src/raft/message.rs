@@ -32,7 +32,7 @@ pub struct Envelope {
     pub to: NodeId,
     /// The sender's term.
     pub term: Term,
-    /// What is said.
+    /// The message.
     pub message: Message,
 }
 
@@ -52,7 +52,7 @@ impl Weigh for Envelope {
     }
 }
 
-/// What is said.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Would you elect me? Changes nothing at the receiver.

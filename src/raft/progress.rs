@@ -288,7 +288,7 @@ impl Progress {
         }
     }
 
-    /// What of it decides over the future.
+    /// Adds every field that future behaviour depends on.
     pub(super) fn digest(&self, digest: &mut Digest) {
         let Self {
             matched,

@@ -31,12 +31,12 @@ impl Published {
         LogIndex(self.commit.load(Ordering::Acquire))
     }
 
-    /// The current leadership's lease; `None` when not leading. Load it anew for every batch (A1).
+    /// The current leadership's lease; `None` when not leading. Load it again for every batch (A1).
     pub fn lease(&self) -> Option<Arc<LeaseCell>> {
         self.lease.load_full()
     }
 
-    /// What is known of how old this node's applied state can be; `None` while nothing is. Load it
+    /// The bound on the age of this node's applied state; `None` while it is unknown. Load it
     /// before the store is read.
     pub fn staleness(&self) -> Option<Arc<Staleness>> {
         self.staleness.load_full()

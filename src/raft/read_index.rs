@@ -121,7 +121,7 @@ impl ReadIndexQueues {
         all
     }
 
-    /// What of it decides over the future.
+    /// Adds every field that future behaviour depends on.
     pub(super) fn digest(&self, digest: &mut Digest) {
         let Self { queues, put } = self;
         digest.value(put);

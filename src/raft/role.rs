@@ -1,6 +1,6 @@
 //! The roles of a node, and the state that ends with each.
 //!
-//! Whatever must outlive a role (term, vote, log, and the promise to elect nobody) is kept in
+//! State that must outlive a role (term, vote, log, and the promise to support no election) is in
 //! [`Consensus`](super::Consensus) itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +98,7 @@ pub(super) struct Transfer {
     pub(super) told: Option<LogId>,
 }
 
-// What of a role decides over the future.
+// The fields of a role that future behaviour depends on.
 
 impl RoleState {
     pub(super) fn digest(&self, digest: &mut Digest) {

@@ -5,13 +5,13 @@
 //! quorum round begun since), carries a commit index that covers everything acknowledged to anybody
 //! before that moment, and so before the name was drawn: Theorem 2 of the lease protocol, with the
 //! name in place of the read. So a state that contains the index is at most as old as the name, and
-//! how long ago that was drawn is told by the clock that drew it. How long any message took does
-//! not matter; a late one only proves less. That is a [`Staleness`], and it stays true whoever
-//! leads later.
+//! how long ago that was drawn is measured by the clock that drew it. How long any message took does
+//! not matter; a late one only proves less. That is a [`Staleness`], and it stays true under
+//! later leaders.
 //!
 //! Every heartbeat and every question of a follower carries a name, so in quiet times a follower's
 //! state is known to be no older than two heartbeats. A leader needs no name: the round that a
-//! quorum has answered was created when its own clock said (N1), and whoever leads at that moment
+//! quorum has answered was created when its own clock said (N1), and the leader at that moment
 //! has committed, or was elected with, everything acknowledged before.
 //!
 //! Elapsed time is judged by the faster of the two clocks, and then stretched by what a clock may
@@ -54,8 +54,7 @@ pub struct StalenessBound {
 }
 
 impl Staleness {
-    /// How old a state that contains the index can be at `now`, which was read after the state was
-    /// looked at.
+    /// How old a state that contains the index can be at `now`, which was read after the state.
     pub fn bound(&self, now: Instant) -> StalenessBound {
         let passed = now.at_most_since(self.as_of) + self.granularity;
         planted!(AgeBySlowerClock => return StalenessBound {
@@ -163,7 +162,7 @@ impl StalenessTracker {
         }
     }
 
-    /// What of it decides over the future, and over what it says of the past.
+    /// Adds every field that future behaviour, or a bound already derived, depends on.
     pub(super) fn digest(&self, digest: &mut Digest) {
         let Self {
             names,

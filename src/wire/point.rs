@@ -4,8 +4,7 @@
 //! say, only to encode them again. Here a request is read where it lies in its frame, and a record
 //! is kept encoded as replies hold it, so that a reply is a few numbers around a copy of it; and the
 //! client's side likewise. The bytes are those of [`ClientFrame`] and [`ServerFrame`], which tests
-//! compare, and what is not quite as expected here is left to them: whoever is at the other end
-//! cannot tell.
+//! compare, and any other form is left to them: the other end sees no difference.
 
 use std::fmt;
 use std::ops::Range;

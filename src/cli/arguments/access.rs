@@ -103,7 +103,7 @@ pub struct UserArgs {
     pub user: String,
 }
 
-/// Names a user, and how he proves who he is.
+/// A user, with the password to set.
 #[derive(Debug, Args)]
 pub struct PasswordArgs {
     /// The user

@@ -2,7 +2,7 @@
 //!
 //! Each effective change raises the access-control revision, from which caches of the rules learn
 //! that they are out of date. While access control is enabled, the user [`ROOT`] keeps its role:
-//! once it were removed, nobody could grant it again.
+//! once it were removed, no user could grant it again.
 
 use crate::api::{
     AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, Password, Permission, ROOT, Secret,

@@ -79,7 +79,7 @@ impl LeaseTracker {
         marks
     }
 
-    /// Leases to whom nobody can have a longer promise any more than they have now (A13).
+    /// Leases whose current deadline is now the latest that any client was promised (A13).
     fn take_settled(&mut self, now: Instant) -> Vec<LeaseMark> {
         let Some(promotion) = &self.promotion else {
             return Vec::new();

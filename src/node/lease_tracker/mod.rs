@@ -2,7 +2,7 @@
 //!
 //! Every replica keeps the list of leases, as applied entries make it. Deadlines exist on a leader
 //! that has been *promoted*: one that has applied everything it was elected with (T1). Promotion
-//! takes no time, however many leases there are: a lease that nobody has renewed since is due at
+//! takes no time, however many leases there are: a lease not renewed since then is due at
 //! *promotion + its time to live*, and the list is kept in that order, so it is walked only as far
 //! as time has come (T11). A lease that was renewed, granted or changed since has a deadline of its
 //! own, in a wheel of buckets of one tick; a renewal is one look-up and a number, and the lease
@@ -182,8 +182,8 @@ impl LeaseTracker {
     }
 
     /// The leader of `term` has applied everything it was elected with, up to `applied` at least:
-    /// every lease begins anew, with all its time. Again in the same term where the leader was not
-    /// itself for a while (T15): then what is expiring stays so.
+    /// every lease restarts with its full time to live. Called again in the same term after the leader
+    /// was suspended (T15): leases that are already expiring stay so.
     pub fn promote(&mut self, now: Instant, term: Term, applied: LogIndex) {
         let before = self
             .promotion

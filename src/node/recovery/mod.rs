@@ -52,7 +52,7 @@ pub struct Member {
     pub initial: Vec<String>,
     /// It is one of the members that the cluster was bootstrapped with: this is its first incarnation.
     pub is_initial_member: bool,
-    /// The members of the bootstrap, as peers told a node that had to ask who it is; else empty.
+    /// The initial members as reported by peers, if the node had to ask for its identity; else empty.
     pub told: Vec<String>,
     /// The longest election timeout: no candidate waits longer for a vote.
     pub election_timeout_max: Duration,
@@ -67,10 +67,10 @@ pub fn bootstraps_alone(state: ClusterState, initial: usize) -> bool {
     state == ClusterState::New && initial == 1
 }
 
-/// What the disk holds, as far as the shell has looked.
+/// The content of the disk, as far as it has been examined.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// The data directory, for what is said of it.
+    /// The data directory, for messages.
     pub path: PathBuf,
     /// Why the member was removed from its cluster, if it was.
     pub removed: Option<String>,
@@ -94,7 +94,7 @@ pub enum Bootstrap {
     /// There is a file, and it does not read.
     Damaged,
     /// The members that the cluster began with, sorted; none for a member that joined later, or that lost
-    /// its data and was not told.
+    /// its data and could not learn them from peers.
     Members(Vec<String>),
 }
 
@@ -123,7 +123,7 @@ pub enum LogFacts {
 pub struct OpenLog {
     /// Something that was synced is gone or altered, and has not been repaired yet.
     pub damage: Option<Damage>,
-    /// What was repaired since this start began.
+    /// The damage repaired during this start.
     pub repaired: Option<Damage>,
     /// The vote file remembers a quarantine.
     pub is_quarantined: bool,
@@ -303,7 +303,7 @@ pub enum Refusal {
     /// back with that.
     #[error("{why} (says {})", path.display())]
     Removed {
-        /// What it was told.
+        /// The reason given by its peers.
         why: String,
         /// The file that remembers it.
         path: PathBuf,
@@ -468,20 +468,20 @@ fn refuse_other_members(disk: &Disk, member: &Member, begun: &[String]) -> Resul
     Ok(())
 }
 
-/// Whether a log that is not there was there before. A member that begins with nothing beside others is
-/// unproven from the start, so one that is not had more.
+/// Whether a missing log existed before. A new member of a larger cluster is marked as unproven from
+/// the start, so a member without that mark has had a log.
 fn has_lost_log(disk: &Disk, member: &Member, begun: &[String]) -> bool {
     let may_have_peers = begun.len() != 1 || member.state == ClusterState::Existing;
     disk.unproven.is_none() && may_have_peers && !planted!(LostLogForgiven)
 }
 
-/// The state as it is used: how far it has applied, and its version; or what has to be done before.
+/// The applied index and the cluster version of the open state; or the step that is needed first.
 fn open_state(
     state: &StateFacts,
     log: &OpenLog,
     has_peers: bool,
 ) -> Result<Result<(LogIndex, u16), Step>, Refusal> {
-    // What is lost can be had from the log, or from peers.
+    // The log or a peer can replace a lost state.
     let can_be_lost = log.base.index == LogIndex(0) || has_peers;
     let set_aside = |why: String| Ok(Err(Step::SetStateAside { why }));
     match &state.opened {
@@ -555,7 +555,7 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
     })
 }
 
-/// An initial member that begins with nothing, and is told that the cluster exists: it voted there.
+/// Whether an initial member of an existing cluster starts without data: it has voted there before.
 fn is_emptied(disk: &Disk, member: &Member) -> bool {
     let is_emptied = disk.unproven.is_some()
         && member.is_initial_member

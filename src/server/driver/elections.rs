@@ -9,8 +9,8 @@ use crate::types::Role;
 /// An election that this node takes part in, if there is one.
 ///
 /// It begins when the node first asks whether it could be elected, and ends when it knows a leader:
-/// itself or another. Rounds of votes that nobody wins belong to one election, and so does the time
-/// between them. A node that only votes tells of none: it does not know when the others began.
+/// itself or another. Rounds of votes without a winner belong to one election, and so does the time
+/// between them. A node that only votes reports none: it does not know when the candidates began.
 #[derive(Debug, Default)]
 pub(crate) struct Elections {
     since: Option<Instant>,

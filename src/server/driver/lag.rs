@@ -1,4 +1,4 @@
-//! What the followers of a leader lack, looked at now and then.
+//! The replication lag of a leader's followers, sampled at intervals.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(crate) struct FollowerLag {
 }
 
 impl FollowerLag {
-    /// Returns so many entries that each follower has not acknowledged, if that has changed: now and
-    /// then while this node leads, and at once, and nobody, when it leads no more.
+    /// Returns the number of unacknowledged entries of each follower if it has changed. Sampled at
+    /// intervals while this node leads; an empty list at once when it stops leading.
     pub(crate) fn sample(&mut self, now: Instant, node: &Node) -> Option<&[(NodeId, u64)]> {
         let status = node.status();
         let leads = status.role == Role::Leader;

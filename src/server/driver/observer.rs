@@ -44,10 +44,10 @@ pub(crate) enum Event<'a> {
     HeartbeatAnswered(NodeId, Duration),
     /// A heartbeat to this member was dropped, because it takes nothing.
     HeartbeatDropped(NodeId),
-    /// As leader: so many entries of the log each other member has not acknowledged. Nobody off the
-    /// leader.
+    /// The number of log entries that each other member has not acknowledged; empty if this node does
+    /// not lead.
     FollowersLag(&'a [(NodeId, u64)]),
-    /// The deadline of a request was over before it was looked at.
+    /// The deadline of a request expired before it was handled.
     RequestExpired,
     /// Client leases were granted, renewed or ended, and there are so many now.
     Leases(&'a LeaseCounts, LeaseTotals),
@@ -97,7 +97,7 @@ pub(crate) struct Membership {
 pub(crate) struct Renewals {
     /// For how long a round is trusted after it began.
     trusted: Duration,
-    /// When the lease ended that was looked at last.
+    /// The end of the lease that was checked last.
     last: Option<Instant>,
 }
 

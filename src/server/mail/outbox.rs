@@ -4,9 +4,9 @@
 //! takes everything that has gathered and writes it as one batch. The box needs no bound of its
 //! own: a session takes in no more requests than its limit while their answers are outstanding.
 //!
-//! When a stream ends, its requests go on: nobody calls them back from the log. What they hold of the
-//! node is left here until each is answered, or is forgotten by whoever had it, so that nobody can have
-//! a node do more than it admits by going away.
+//! When a stream ends, its requests continue: a proposed entry cannot be withdrawn. The resources that
+//! they hold stay here until each request is answered or dropped, so a client cannot exceed its limits by
+//! disconnecting.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::node::QueriedLeases;
 use crate::raft::ReadPermit;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What is said about a request of this stream.
+/// An event of one request of this stream.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     /// It is finished.
@@ -47,7 +47,7 @@ pub(crate) struct Stages {
     pub(crate) looked: Option<Instant>,
 }
 
-/// Something that is said about the request of this number, and what is known of its way.
+/// A request's number, its event, and the times of its stages.
 pub(crate) type Completion = (u64, Delivery, Stages);
 
 /// What a request holds of the node while there is work for it, given back when dropped.
@@ -90,12 +90,12 @@ impl Outbox {
         }
     }
 
-    /// The stream is over, and nothing is taken any more. `held` is of the requests that nobody had
-    /// heard of: each keeps what it holds until it is answered.
+    /// The stream has ended and its completions are no longer read. `held` belongs to the requests whose
+    /// completion was not read: each keeps its resources until it is answered.
     pub(crate) fn abandon(&self, mut held: BTreeMap<u64, HeldResources>) {
         let mut state = self.lock();
         let gathered = std::mem::take(&mut state.gathered);
-        // These were answered while nobody looked.
+        // These have been answered and not yet read.
         let answered = gathered.iter().map(|(frame, ..)| held.remove(frame));
         let answered: Vec<_> = answered.collect();
         state.taker = None;

@@ -4,7 +4,7 @@
 //! all, the cluster decides. Any member may be asked. One that lacks the latest change knows
 //! of an earlier incarnation at most, and of those that answer the one whose configuration is the newest is
 //! believed. Were all of them behind, the node would begin an earlier life: as one that has lost
-//! everything, which votes for nothing before it is whole (A23), and it would be told that it was
+//! everything, which does not vote before it is complete (A23), and its peers would report that it was
 //! replaced.
 
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! What the shell makes of the configuration: names and addresses for ids, and who may speak as a peer.
 //!
-//! The configuration keeps for each member what it was told at its addition or its last update. Of the
+//! The configuration keeps for each member the details given at its addition or its last update. Of the
 //! initial members nothing need be kept there: their names are in the data directory and in the
 //! configuration file, and their ids follow from them.
 
@@ -87,7 +87,7 @@ impl MemberNames {
         members
     }
 
-    /// The name of a member that began with the cluster, if it is one that this node was told of.
+    /// The name of an initial member, if this node knows it.
     fn name_of(&self, id: NodeId) -> Option<String> {
         let names = self.initial_members.iter().chain(self.configured.keys());
         let is_it = |name: &&String| NodeId::derive(self.cluster, name, Incarnation(0)) == id;
@@ -123,7 +123,7 @@ impl MemberNames {
         for member in &members {
             let info = &member.info;
             let peer = roster.peers.entry(info.name.clone()).or_default();
-            // What was told last comes first, and what the configuration file says is a good guess.
+            // The newest report comes first; the configuration file is a good guess.
             let configured = self.configured.get(&info.name);
             let addresses = [Some(&info.peer_address), configured];
             let mut addresses: Vec<String> = addresses
@@ -176,11 +176,12 @@ impl OwnStanding {
         self.configuration.store(index.0, Ordering::Relaxed);
     }
 
-    /// What it means that by a configuration which is committed at `index` this node is a member in
-    /// `incarnation`, or none: a reason to stop, unless whoever says so knows less than this node.
+    /// Judges a peer's report that, by the configuration committed at `index`, this node is a member in
+    /// `incarnation`, or is no member. Returns a reason to stop, unless the peer's configuration is older
+    /// than this node's.
     ///
-    /// A life is named by the place of the entry that made it a member, or a place before; so a
-    /// configuration from before that cannot know of it.
+    /// An incarnation is the index of the entry that added it, or an earlier one, so an older
+    /// configuration cannot contain it.
     pub(crate) fn judge(&self, index: LogIndex, incarnation: Option<Incarnation>) -> Option<&str> {
         let own = self.configuration.load(Ordering::Relaxed);
         if index.0 <= own || index.0 < self.incarnation.0 || incarnation == Some(self.incarnation) {
