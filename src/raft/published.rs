@@ -236,9 +236,9 @@ impl LeaseCell {
         self.remaining(now).is_some()
     }
 
-    /// What is left of the lease, by the clock that says less; `None` if it is over or void, or if
-    /// more is left than there can be: then the clock ran backwards since (A4), and whoever renews the
-    /// lease gives it up once he sees that. Counts nothing.
+    /// The remaining time of the lease, by the clock that says less; `None` if it is over or void, or if
+    /// more is left than there can be: then the clock ran backwards since (A4), and the thread
+    /// that renews the lease invalidates it once it observes that. Changes no counters.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let until = self.until();
         let holds = match () {
