@@ -342,7 +342,6 @@ fn power_lost_by_all_three_nodes_loses_nothing_that_was_acknowledged() {
 /// The judge judged: on a disk whose syncs do nothing, acknowledged writes are lost and seen to be; also where it lies
 /// about the log alone.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test says what it saw")]
 fn power_lost_on_a_disk_that_lies_is_noticed() {
     // A refusal for another reason notices nothing.
     let is_loss = |wrong: &String| {

@@ -25,6 +25,10 @@ const SLEEP_MIN: Nanos = MS;
 const APPLY_MAX: usize = 512;
 
 /// One effect of a turn.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are outputs, and a turn has few"
+)]
 pub(crate) enum Effect {
     Mark(turn::Mark),
     Output(Output),

@@ -176,6 +176,21 @@ fn flags_beat_the_environment_which_beats_the_file_which_beats_the_default() {
 }
 
 #[test]
+fn paths_of_the_file_that_may_be_left_out_start_at_its_directory_too() {
+    let file = File::new(&complete(
+        "crl_file = \"pki/peer.crl\"\n[auth]\naudit_file = \"audit.log\"\n",
+    ));
+    let config = Config::load(file.sources()).unwrap();
+    let directory = file.directory.path();
+    assert_eq!(
+        config.tls.peer.crl_file,
+        Some(directory.join("pki/peer.crl"))
+    );
+    assert_eq!(config.auth.audit_file, Some(directory.join("audit.log")));
+    assert_eq!(config.tls.client.crl_file, None);
+}
+
+#[test]
 fn every_key_can_be_given_without_a_file() {
     let given = pairs(&[
         ("node.name", "n2"),

@@ -75,7 +75,8 @@ impl Values {
 
     /// A path, if one is given.
     pub(super) fn optional_path(&self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
-        Ok(self.optional(key)?.map(PathBuf::from))
+        let path = self.optional(key)?;
+        Ok(path.map(|path| self.directory(&self.at(key)).join(path)))
     }
 
     pub(super) fn boolean(&self, key: &'static str) -> Result<bool, ConfigError> {
