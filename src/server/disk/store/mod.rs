@@ -16,7 +16,7 @@
 //! needs more than one record takes a [`Snapshot`].
 //!
 //! How a batch is published and a key is read is not decided here: fjall is the database ([`Tables`])
-//! behind the [front], which is what makes this linearizable.
+//! behind the [front](crate::front), which is what makes this linearizable.
 //!
 //! A whole state goes out as chunks by an [`Export`], and comes in by an [`Import`] into a directory of
 //! its own. From there it takes the place of this one while all of these go on (`replace.rs`).
