@@ -1,10 +1,10 @@
-//! What the state thread reports of each batch that it has applied.
+//! Notifications by the state thread about each applied batch.
 
 use crate::kv::Change;
 
-/// Learns what was applied, once it can be read. None of these may block.
+/// Receives applied changes once they can be read. No method may block.
 pub(crate) trait ApplyListener: Send + Sync {
-    /// Whether anything is done with changes, so that they are worth collecting.
+    /// Whether changes are needed; otherwise they are not collected.
     fn wants_changes(&self) -> bool;
     /// The state is at `revision` now. `changes` are those of the last step; none if they were not
     /// collected or are not known.

@@ -1,9 +1,9 @@
-//! Counts the attempts to open a state from which no process came back.
+//! Counts consecutive attempts to open a state that ended the process.
 //!
-//! Some damage ends the process before it can be reported: a length in a table list that asks for
-//! more memory than there is aborts, and so would every start after it. So before a state is opened
-//! a mark is left beside it, which counts, and which is taken away when the opening came back, with
-//! a state or with an error. A count that is found says how many openings in a row never came back
+//! Some damage aborts the process before it can be reported: a corrupt length in a table list requests
+//! more memory than there is, at every start. So before a state is opened, a counter file is written beside
+//! it, and removed when the attempt returns, with a state or an error. A counter found at the start is the
+//! number of attempts in a row that did not return
 //! ([`crate::node::recovery::LOST_OPENINGS_PROOF`]).
 
 use std::path::{Path, PathBuf};
@@ -11,30 +11,30 @@ use std::{fs, io};
 
 use crate::server::disk::marker::Marker;
 
-/// An attempt to open a state, begun and not back yet.
+/// An attempt to open a state that has not returned yet.
 #[must_use]
 pub(crate) struct Attempt {
     mark: PathBuf,
 }
 
 impl Attempt {
-    /// How many in a row never came back.
+    /// The number of attempts in a row that did not return.
     pub(crate) fn lost(data_dir: &Path) -> io::Result<u32> {
         let count = Marker::StateOpening.read(data_dir)?;
-        // A mark that does not read was left by a process that got no further either.
+        // An unreadable file was left by an attempt that did not return either.
         Ok(count.map_or(0, |count| count.trim().parse().unwrap_or(1)))
     }
 
-    /// Begins one, after `lost` that never came back.
+    /// Begins an attempt after `lost` that did not return.
     pub(crate) fn begin(data_dir: &Path, lost: u32) -> io::Result<Self> {
         let mark = Marker::StateOpening.path(data_dir);
-        // Not synced: what ends a process does not empty the page cache, and a machine that stops
-        // is no proof of anything.
+        // Not synced: the page cache survives the end of a process, and a crash of the machine proves
+        // nothing about the state.
         fs::write(&mark, format!("{}\n", lost.saturating_add(1)))?;
         Ok(Self { mark })
     }
 
-    /// It came back.
+    /// Records that the attempt returned.
     pub(crate) fn end(self) -> io::Result<()> {
         fs::remove_file(&self.mark)
     }

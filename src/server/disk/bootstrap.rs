@@ -1,4 +1,4 @@
-//! What a data directory remembers of its cluster's bootstrap.
+//! The records of a cluster's bootstrap in a data directory.
 //!
 //! Two files beside the data. [`Marker::Bootstrap`] names the members that the cluster began with, and none
 //! for a member that joined later: voters are derived from it for as long as the log says nothing else.
@@ -14,7 +14,7 @@ use crate::server::disk::marker::Marker;
 const LOST_LOG: &str = "its log and its votes were gone\n";
 const WAS_EMPTY: &str = "see the documentation of the data directory\n";
 
-/// Reads what `directory` remembers.
+/// Reads the record of the initial members in `directory`.
 pub(crate) fn read(directory: &Path) -> io::Result<Bootstrap> {
     Ok(match Marker::Bootstrap.read(directory)? {
         None => Bootstrap::Missing,
@@ -22,7 +22,7 @@ pub(crate) fn read(directory: &Path) -> io::Result<Bootstrap> {
     })
 }
 
-/// Has `directory` remember that its cluster began with these members.
+/// Records in `directory` the initial members of its cluster.
 pub(crate) fn write(directory: &Path, mut names: Vec<String>) -> io::Result<()> {
     names.sort();
     let list = names.join("\n");
@@ -39,7 +39,7 @@ pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<Unproven>> {
     }))
 }
 
-/// Has `directory` remember why this member may have forgotten something.
+/// Records in `directory` why this member may have forgotten something.
 pub(crate) fn write_unproven(directory: &Path, why: Unproven) -> io::Result<()> {
     Marker::Unproven.write(
         directory,

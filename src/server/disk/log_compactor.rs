@@ -23,13 +23,13 @@ use crate::types::LogIndex;
 
 /// Interval between checks of the log's length, and so the shortest between syncs of the state.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Entries are counted in bytes together until there are so many bytes of them, or so many.
+/// The size of a run of entries, in bytes and in entries, above which a new run begins.
 const MARK_BYTES: u64 = 1 << 20;
 const MARK_ENTRIES: u64 = 1_024;
 /// The log may grow to this multiple of its bytes while a snapshot is sent.
 const HELD_FACTOR: u64 = 4;
 
-/// What the log holds that is applied, as far as it matters for truncating it.
+/// The applied entries in the log and their bytes, by which truncation is decided.
 #[derive(Debug)]
 pub(crate) struct LogUse {
     inner: Mutex<Inner>,
@@ -37,18 +37,18 @@ pub(crate) struct LogUse {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Where the log begins, or will shortly.
+    /// The entry after which the log begins, or will begin once a truncation is complete.
     base: LogIndex,
     applied: LogIndex,
     /// Runs of applied entries: the last of each, and its bytes.
     runs: VecDeque<(LogIndex, u64)>,
     bytes: u64,
-    /// States that are on their way: the entry that each ends with, and how many times it is held.
+    /// Snapshots being sent: the last entry of each, and the number of its holds.
     held: BTreeMap<u64, (LogIndex, usize)>,
 }
 
 impl LogUse {
-    /// Of a log that begins after `base`.
+    /// For a log that begins after `base`.
     pub(crate) fn new(base: LogIndex) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -59,7 +59,7 @@ impl LogUse {
         }
     }
 
-    /// Entries up to `last`, of `bytes` together, are applied.
+    /// Records that entries up to `last`, of `bytes` together, were applied.
     pub(crate) fn applied(&self, last: LogIndex, bytes: u64) {
         let mut inner = self.lock();
         if last <= inner.applied {
@@ -80,7 +80,7 @@ impl LogUse {
         inner.bytes += bytes;
     }
 
-    /// A state that ends with `last` took the place of log and state.
+    /// Records that a snapshot that ends with `last` replaced the log and the state.
     pub(crate) fn installed(&self, last: LogIndex) {
         let mut inner = self.lock();
         let held = std::mem::take(&mut inner.held);
@@ -92,12 +92,12 @@ impl LogUse {
         };
     }
 
-    /// A state that ends with `last` is on its way: what follows it will be needed where it arrives.
+    /// Keeps the entries after `last` while a snapshot that ends with it is sent: its receiver needs them.
     pub(crate) fn hold(&self, export: u64, last: LogIndex) {
         self.lock().held.entry(export).or_insert((last, 0)).1 += 1;
     }
 
-    /// It is not any more. As many times as it was held.
+    /// Releases one [`LogUse::hold`].
     pub(crate) fn let_go(&self, export: u64) {
         let mut inner = self.lock();
         if let Some((_, times)) = inner.held.get_mut(&export) {
@@ -148,16 +148,16 @@ impl LogUse {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Each change of it is whole before the lock is let go.
+        // Every change is complete before the lock is released.
         self.inner.lock()
     }
 }
 
-/// The thread is to end.
+/// Requests the end of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StopCompactor;
 
-/// What the thread starts from.
+/// The configuration and handles of the thread.
 pub(crate) struct LogCompactor {
     pub(crate) options: SnapshotConfig,
     pub(crate) log_use: Arc<LogUse>,
@@ -168,7 +168,7 @@ pub(crate) struct LogCompactor {
 }
 
 impl LogCompactor {
-    /// Truncates the log whenever it is too long, until it is stopped.
+    /// Truncates the log whenever it exceeds its limits, until stopped.
     pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let mut stops = Vec::new();
         loop {

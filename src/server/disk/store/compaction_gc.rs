@@ -1,17 +1,16 @@
-//! Removes compacted history from the disk, beside the thread that applies.
+//! Removes compacted history from the disk, concurrently with the state thread.
 //!
-//! [`kv::compact_step`] says which records go; here they are taken out, each step one atomic batch.
-//! That a second thread writes is safe because the two never write the same record: a step touches
-//! only events and history that the compact revision has given up, and its own place in
-//! [`Space::Local`]; apply adds events and history above that revision and reads none below it. So
-//! neither waits for the other, but for the moment in which the engine takes one batch in.
+//! [`kv::compact_step`] selects the records; here each step deletes them in one atomic batch. A second
+//! writer is safe because the two never write the same record: a step touches only events and history
+//! obsolete at the compact revision, and its own progress in [`Space::Local`]; apply adds events and history
+//! above that revision and reads none below it. So the two wait for each other only while the engine
+//! commits one batch.
 //!
-//! Taking out does not make a file smaller: an engine of this kind writes down that a record is
-//! gone, and drops both when it merges tables. It merges by what is written, so what was given up
-//! would stay until as much again was written. [`CompactionGc::reclaim`] has the tables merged at once. It
-//! costs reading and writing all the history that is left, so it is done when a good part of the
-//! tables is known to be garbage: then the work is a fixed multiple of what it frees. How much
-//! garbage there is stands beside the place of the removal and survives restarts.
+//! Deletion does not free disk space: an LSM engine writes a tombstone, and drops both when it merges
+//! tables. It merges in proportion to writes, so deleted records would stay until as much again was
+//! written. [`CompactionGc::reclaim`] merges the tables at once. That reads and writes all remaining
+//! history, so it runs only when a large part of the tables is garbage: then its work is a fixed multiple
+//! of the space it frees. The amount of garbage is stored beside the progress and survives restarts.
 
 use std::sync::Arc;
 use std::thread;
@@ -28,9 +27,9 @@ use crate::kv::{CompactionBudget, CompactionStep, Fault, Overlay, Space, View};
 
 /// Tables are not merged for less garbage than this.
 const RECLAIM_BYTES_MIN: u64 = 16 << 20;
-/// Tables are merged from this part of them on: one in so many bytes is garbage.
+/// Tables are merged when at least one in this many bytes is garbage.
 const RECLAIM_PART: u64 = 4;
-/// Interval between checks whether the engine has written a memtable out.
+/// Interval between checks of whether the engine has flushed a memtable.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
 /// Number of times that the removal of merged files is triggered.
 const RELEASES: usize = 3;
@@ -39,27 +38,27 @@ pub(super) const GARBAGE: &[u8] = b"garbage";
 /// The keyspaces that compaction removes from.
 const GC_SPACES: [Space; 2] = [Space::History, Space::Events];
 
-/// Removes what is compacted. One at most may be at work on a store.
+/// Removes compacted history. At most one may run on a store.
 pub struct CompactionGc {
     current: Current,
 }
 
-/// What it works on, for one call.
+/// The state that one call works on.
 struct Work {
     front: Arc<Front<Tables>>,
 }
 
-/// What one [`CompactionGc::step`] has done.
+/// The result of one [`CompactionGc::step`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcStep {
-    /// What was looked at and removed.
+    /// The records examined and removed.
     pub step: CompactionStep,
-    /// Everything is removed that the compaction at this revision gave up.
+    /// The revision through which compaction has removed everything.
     pub through: i64,
 }
 
 impl StateStore {
-    /// Removes compacted history. At most one may be at work at a time.
+    /// A collector of compacted history. At most one may run at a time.
     pub fn compaction_gc(&self) -> CompactionGc {
         CompactionGc {
             current: self.current.clone(),
@@ -68,8 +67,8 @@ impl StateStore {
 }
 
 impl CompactionGc {
-    /// Removes some of what is compacted, and says whether there is more. A crash takes back whole
-    /// steps, never a part of one.
+    /// Removes some compacted history, and returns whether there is more. A crash undoes whole steps,
+    /// never a part of one.
     ///
     /// # Errors
     /// Every error is fatal.
@@ -77,7 +76,7 @@ impl CompactionGc {
         self.run(|work| work.step(budget))
     }
 
-    /// Everything is removed that the compaction at this revision gave up.
+    /// The revision through which compaction has removed everything.
     ///
     /// # Errors
     /// Every error is fatal.
@@ -86,7 +85,7 @@ impl CompactionGc {
         Ok(compacted?.through)
     }
 
-    /// Whether so much was removed that [`CompactionGc::reclaim`] is worth its work.
+    /// Whether there is enough garbage for [`CompactionGc::reclaim`].
     ///
     /// # Errors
     /// Every error is fatal.
@@ -102,9 +101,9 @@ impl CompactionGc {
         })
     }
 
-    /// Merges the tables of history and events, so that what was removed leaves the disk. Blocks the
-    /// caller by the size of these tables; others may read and write meanwhile. What is removed
-    /// while it runs counts for the next time.
+    /// Merges the tables of history and events, which frees the space of removed records. Blocks the caller
+    /// in proportion to the size of these tables; other threads can read and write meanwhile. Records
+    /// removed while it runs count for the next time.
     ///
     /// # Errors
     /// Every error is fatal.
@@ -150,8 +149,8 @@ impl Work {
     fn reclaim(&self) -> Result<(), StoreError> {
         let garbage = self.garbage()?;
         let merging = |error| StoreError::from_fjall("merging tables", error);
-        // Where nothing is written any more because there is no room, no merge would ever come by
-        // that drops deleted keys: they are what was deleted to make room.
+        // On a full disk writes are refused, so no merge would ever drop the keys that were deleted to
+        // make room.
         let is_full = self.front.settled()?.space_alarm().is_some();
         let full = is_full.then_some(Space::Current);
         let merged = || GC_SPACES.into_iter().chain(full);
@@ -159,7 +158,7 @@ impl Work {
             let keyspace = self.front.database().space(space);
             keyspace.rotate_memtable().map_err(merging)?;
         }
-        // The journals hold what was removed, too. They go when everyone's memtable has.
+        // The journals contain the removed records, too. They are deleted once every memtable is flushed.
         for (slot, keyspace) in self.front.database().spaces.iter().enumerate() {
             if merged().all(|space| space.slot() != slot) {
                 keyspace.rotate_memtable().map_err(merging)?;
@@ -167,19 +166,18 @@ impl Work {
         }
         for space in merged() {
             let keyspace = self.front.database().space(space);
-            // What is not in a table yet is not merged.
+            // Only records in tables are merged.
             while keyspace.sealed_memtable_count() > 0 {
-                // An engine that has failed flushes nothing any more, and says so to writers.
+                // A failed engine flushes nothing more, and reports the error to writers.
                 self.set_garbage(garbage)?;
                 thread::sleep(FLUSH_POLL);
             }
             keyspace.major_compact().map_err(merging)?;
         }
-        // The engine keeps the files that it has merged for those who may still read them, and looks
-        // whether anybody does when a memtable is written out: so one is, and again for those who
-        // were just reading.
+        // The engine keeps merged files for their readers, and checks for readers when it flushes a
+        // memtable. So one is flushed, and again later for reads that were in progress.
         for _ in 0..RELEASES {
-            // Only now: what a crash leaves unmerged is still counted.
+            // Reset last, so that after a crash the unmerged garbage is still counted.
             self.set_garbage(0)?;
             let local = self.front.database().space(Space::Local);
             local.rotate_memtable().map_err(merging)?;

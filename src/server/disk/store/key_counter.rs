@@ -1,4 +1,4 @@
-//! Counts the keys of a state once, after it was opened.
+//! Counts the keys of a state once after it is opened.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use crate::kv::{Space, Span, View};
 
 use super::{Snapshot, StateStore, StoreError};
 
-/// A state whose keys are to be counted. While it lives, nothing that it shows is cleaned up.
+/// A snapshot whose keys are to be counted. While it lives, its records are not removed.
 pub struct KeyCounter {
     snapshot: Snapshot,
-    /// What had changed before it.
+    /// The sum of changes before the snapshot.
     since: i64,
 }
 
-/// Keys that are counted before others may have their turn at the disk.
+/// Number of keys counted between pauses, which leave the disk to others.
 const STEP_KEYS: usize = 4096;
-/// How long they may.
+/// The duration of a pause.
 const REST: Duration = Duration::from_millis(1);
 
 impl StateStore {
-    /// The present state, to be counted by another thread.
+    /// A snapshot of the present state, to be counted on another thread.
     ///
     /// # Errors
     /// Every error is fatal.
     pub fn uncounted(&mut self) -> Result<KeyCounter, StoreError> {
-        // Nothing is applied between the two, because that needs this store mutably.
+        // Nothing is applied between the two reads, because that needs `&mut self`.
         let tables = self.tables();
         let since = tables.keys.since.load(Ordering::Relaxed);
         let snapshot = tables.poison_on_error(self.writer.front().snapshot())?;
@@ -34,8 +34,8 @@ impl StateStore {
 }
 
 impl KeyCounter {
-    /// Counts all keys, which takes a second or so for each million, unless `is_over` says that the
-    /// number is not needed any more. Readers see the number once it is known.
+    /// Counts all keys, which takes about a second per million, and stops early if `is_over` returns that
+    /// the number is no longer needed. Readers see the number once it is known.
     ///
     /// # Errors
     /// Every error is fatal.
@@ -53,7 +53,7 @@ impl KeyCounter {
             }
         }
         let found = i64::try_from(keys).unwrap_or(i64::MAX) - self.since;
-        // Counted twice, it comes to the same.
+        // A second count would set the same number.
         let _ = self.snapshot.front().database().keys.found.set(found);
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! The small files beside the database: whose it is, who has it open, how it was left.
+//! The marker files beside the database: its format, its lock, and whether the last stop was clean.
 //!
-//! Each is there or not, whatever the moment of a crash (`durable`).
+//! Each is written and removed atomically (`durable`).
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Read;
@@ -21,7 +21,7 @@ use super::error::StoreError;
 const FORMAT_TITLE: &str = "leasehold state ";
 const LOCK: &str = "lock";
 pub(super) const DATABASE: &str = "db";
-/// Where a keyspace has its tables.
+/// The folder of a keyspace's tables.
 const TABLES: &str = "tables";
 /// A file that fjall writes when its own creation is complete.
 const DATABASE_VERSION: &str = "version";
@@ -34,17 +34,17 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Locks `path`, creating it if need be, and looks at what is there.
+    /// Locks `path`, creating it if it is missing, and examines its content.
     pub(super) fn claim(path: &Path) -> Result<Self, StoreError> {
-        // Everything that is stored is below it: it is its owner's alone.
+        // The directory contains all data, so only its owner may read it.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(StoreError::io("creating the state's directory"))?;
-        // Looked at before it is touched: not even a lock file goes into what is not ours.
+        // Examined before the lock file is created, so that a foreign directory stays unchanged.
         let found = DirectoryContent::read(path)?;
         let lock = lock(path)?;
         let found = match found {
             DirectoryContent::Ours => DirectoryContent::Ours,
-            // Between the look and the lock another process may have made a state here.
+            // Another process may have created a state before the lock was taken.
             DirectoryContent::Empty | DirectoryContent::Incomplete => DirectoryContent::read(path)?,
         };
         match found {
@@ -80,12 +80,12 @@ impl Directory {
         self.is_new
     }
 
-    /// Where the database is.
+    /// The path of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
 
-    /// Notes that the state is complete, if it is a new one, after `persist` has made it durable.
+    /// Marks a new state as complete after `persist` has made it durable.
     pub(super) fn finish_creation(
         &self,
         persist: impl FnOnce() -> Result<(), StoreError>,
@@ -105,13 +105,13 @@ impl Directory {
     }
 }
 
-/// What a state's directory holds.
+/// The content of a state's directory.
 enum DirectoryContent {
     /// A state in a format that this program reads.
     Ours,
     /// Nothing.
     Empty,
-    /// A state whose creation was cut off. Nothing was ever applied to it.
+    /// A state whose creation was interrupted. Nothing was ever applied to it.
     Incomplete,
 }
 
@@ -144,8 +144,7 @@ impl DirectoryContent {
     }
 }
 
-/// Refuses a state at `path` that a later release wrote. Changes nothing, and judges
-/// nothing else.
+/// Refuses a state at `path` that a later release wrote. Changes nothing and makes no other check.
 pub(super) fn refuse_newer_format(path: &Path) -> Result<(), StoreError> {
     let format = fs::read(Marker::StateFormat.path(path)).unwrap_or_default();
     match check_format(path, &format) {
@@ -198,15 +197,15 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Which state was left behind by a clean stop.
+/// The state that a clean stop left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CleanMark {
     pub(super) applied: LogId,
     pub(super) hash: ContentHash,
 }
 
-/// Notes that the state which is now durable was left by a clean stop, and with which files. The
-/// database must be closed: nothing of it changes any more.
+/// Marks the durable state as left by a clean stop, with a hash of its files. The database must be closed,
+/// so that the files no longer change.
 pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), StoreError> {
     let files = fingerprint(&path.join(DATABASE)).map_err(StoreError::io(LOOKING_THROUGH))?;
     let text = format!(
@@ -216,11 +215,10 @@ pub(super) fn write_clean_mark(path: &Path, mark: &CleanMark) -> Result<(), Stor
     write(Marker::StateClean, path, &text)
 }
 
-/// Reads the mark and removes it for good, so that no later crash can find it. The mark is a file of
-/// its own for that reason: in the database, a journal cut short would bring it back. The database
-/// must not be open yet.
+/// Reads and durably removes the mark, so that it does not survive a later crash. It is a separate file
+/// because a truncated journal would restore it in the database. The database must not be open yet.
 ///
-/// A mark that does not read is no mark, nor is one of other files than those that are there.
+/// An unreadable mark, or one whose hash does not match the files, counts as missing.
 pub(super) fn take_clean_mark(path: &Path) -> Result<Option<CleanMark>, StoreError> {
     let file = Marker::StateClean.path(path);
     let bytes = match fs::read(&file) {
@@ -252,13 +250,12 @@ fn parse_mark(text: &str) -> Option<(CleanMark, u128)> {
 
 const LOOKING_THROUGH: &str = "listing the files of the state";
 
-/// A hash over the names of all files of the database, their lengths, and what is in them; of tables
-/// the length alone, for they are large, never change, and check themselves as they are read.
+/// A hash over the names, lengths and contents of all files of the database; for tables the contents are
+/// left out, because tables are large, immutable, and have checksums of their own.
 ///
-/// The engine takes a keyspace without its first file for one that is not there yet, and a journal
-/// without its end for one that was cut off: both would pass for an older state, or an emptier one.
-/// After a stop that was not clean everything is read for that; this is what takes its place after a
-/// clean one.
+/// The engine treats a keyspace without its first file as new, and a journal without its end as torn, so
+/// lost files could pass as an older or emptier state. After an unclean stop the full verification detects
+/// this; after a clean stop, this hash does.
 fn fingerprint(database: &Path) -> io::Result<u128> {
     let mut files = Vec::new();
     let mut folders = vec![database.to_owned()];
@@ -294,7 +291,7 @@ fn fingerprint(database: &Path) -> io::Result<u128> {
     Ok(hasher.digest128())
 }
 
-/// Has a mark say `text`, durably.
+/// Writes `text` to a mark durably.
 fn write(mark: Marker, directory: &Path, text: &str) -> Result<(), StoreError> {
     mark.write(directory, text)
         .map_err(StoreError::io("writing a mark of the state"))

@@ -1,30 +1,29 @@
-//! The state on fjall: what the state machine has applied so far.
+//! The state machine's applied state, stored in fjall.
 //!
-//! Nothing here is synced while the node works. Every batch carries the applied entry with what it
-//! changed, so a crash takes the state back to some earlier moment of itself, and the Raft log,
-//! which is synced, replays the rest. [`StateStore::persist`] makes it durable where that matters:
-//! before the log is cut, and at a graceful stop.
+//! Batches are not synced. Every batch contains the applied index together with its changes, so a crash
+//! returns the state to an earlier applied index, and the synced Raft log replays the rest.
+//! [`StateStore::persist`] makes the state durable where that is required: before the log is truncated, and
+//! at a graceful stop.
 //!
-//! What the disk gives back is not trusted blindly (D1). After anything but a clean stop
-//! [`StateStore::needs_verification`] is set, and [`StateReader::verify`] reads everything and
-//! compares it with the content hash; a state that fails is rebuilt, never served. fjall may panic
-//! on damaged tables, so opening and verifying run inside a boundary ([`contains_panic`]).
+//! Data read from disk is verified (D1). After an unclean stop [`StateStore::needs_verification`] is set,
+//! and [`StateReader::verify`] reads everything and compares it with the content hash; a state that fails
+//! is rebuilt, never served. fjall may panic on damaged tables, so opening and verifying run inside a
+//! boundary ([`contains_panic`]).
 //!
 //! One thread owns the [`StateStore`] and applies, one [`CompactionGc`] beside it removes compacted history,
-//! and any number read through [`StateReader`]s. Point
-//! reads come from a bounded cache of current records where they can; whatever
-//! needs more than one record takes a [`Snapshot`].
+//! and any number of threads read through [`StateReader`]s. Point reads use a bounded cache of current
+//! records; a read of more than one record takes a [`Snapshot`].
 //!
-//! How a batch is published and a key is read is not decided here: fjall is the database ([`Tables`])
-//! behind the [front](crate::front), which is what makes this linearizable.
+//! The [front](crate::front) decides how a batch is published and a key is read, and makes this
+//! linearizable; fjall is the database ([`Tables`]) behind it.
 //!
-//! A whole state goes out as chunks by an [`Export`], and comes in by an [`Import`] into a directory of
-//! its own. From there it takes the place of this one while all of these go on (`replace.rs`).
+//! An [`Export`] sends a whole state as chunks, and an [`Import`] receives one into a separate directory.
+//! The imported state then replaces this one without interrupting readers (`replace.rs`).
 //!
-//! Every error is fatal: the store is poisoned by it and answers nothing any more, but what it was.
+//! Every error is fatal: it poisons the store, which then answers every call with that error.
 //!
-//! On disk, under the directory given: `format` (which version wrote this), `lock` (held while
-//! open), `clean` (present after a clean stop; says of which state), `db` (fjall's own).
+//! On disk, under the given directory: `format` (the version that wrote it), `lock` (held while open),
+//! `clean` (present after a clean stop; identifies the state), `db` (fjall's files).
 
 mod boundary;
 mod compaction_gc;
@@ -74,10 +73,10 @@ pub use reader::{Gate, HashReport, Snapshot, StateReader};
 pub use replace::RetiredStore;
 pub use tables::Tables;
 
-/// The state, in the hands of the one thread that applies.
+/// The state, owned by the thread that applies entries.
 pub struct StateStore {
     writer: Writer<Tables>,
-    /// For all who read.
+    /// Shared with all readers.
     current: Current,
     needs_verification: bool,
 }
@@ -87,7 +86,7 @@ pub struct StateStore {
 pub struct AppliedEntry {
     /// The entry.
     pub id: LogId,
-    /// Its answer.
+    /// Its reply.
     pub reply: Reply,
 }
 
@@ -100,7 +99,7 @@ impl StateStore {
         marks::refuse_newer_format(directory)
     }
 
-    /// Opens the state in `directory`, or makes an empty one there.
+    /// Opens the state in `directory`, or creates an empty one.
     ///
     /// # Errors
     /// The directory is in use, foreign, of a newer format, damaged, or cannot be read or written.
@@ -119,7 +118,7 @@ impl StateStore {
                 .map_err(|error| StoreError::from_fjall("creating the state", error))
         })?;
 
-        // A state at entry 0 is not new for that: its journal may be lost, and its tables not.
+        // Applied index 0 does not prove a new state: the journal may be lost and the tables left.
         let is_new = directory.is_new();
         let front = Front::open(Tables::new(directory, opened), options.record_cache_bytes)?;
         let snapshot = front.snapshot()?;
@@ -139,8 +138,8 @@ impl StateStore {
         self.writer.front().database()
     }
 
-    /// Whether the last stop was not a clean one: then [`StateReader::verify`] must have passed
-    /// before anything is served from here.
+    /// Whether the last stop was unclean: then [`StateReader::verify`] must succeed before the state is
+    /// served.
     pub fn needs_verification(&self) -> bool {
         self.needs_verification
     }
@@ -152,8 +151,8 @@ impl StateStore {
         }
     }
 
-    /// Applies entries in their order, all or none, publishes the state they lead to and hands it
-    /// to the database. `None` is an entry without a command. Not synced.
+    /// Applies entries in order, all or none, publishes the resulting state and writes it to the
+    /// database. `None` is an entry without a command. Not synced.
     ///
     /// # Errors
     /// Every error is fatal. [`StoreError::OutOfOrder`]: the entries do not follow what is applied.
@@ -166,9 +165,9 @@ impl StateStore {
         Ok(applied)
     }
 
-    /// As [`StateStore::apply_batch`], but the database is not given the changes yet: readers find
-    /// them ahead of it until [`StateStore::settle`]. So answers need not wait for it. If `tells`, it
-    /// also says what was changed, for watches.
+    /// As [`StateStore::apply_batch`], but does not write to the database yet: until
+    /// [`StateStore::settle`], readers find the changes in front of it. So replies need not wait for the
+    /// database. If `tells`, also returns the changes, for watches.
     ///
     /// # Errors
     /// Every error is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
@@ -210,8 +209,8 @@ impl StateStore {
         Ok((applied, changes))
     }
 
-    /// Hands the database what was last applied ahead of it. Whatever writes to the database by
-    /// another way does this first.
+    /// Writes the last published batch to the database. Any other write to the database must do this
+    /// first.
     ///
     /// # Errors
     /// Every error is fatal.
@@ -224,15 +223,15 @@ impl StateStore {
     /// Makes everything applied so far durable.
     ///
     /// # Errors
-    /// Every error is fatal: after a failed sync it is unknown what is on the disk.
+    /// Every error is fatal: after a failed sync the content of the disk is unknown.
     pub fn persist(&mut self) -> Result<Durable, StoreError> {
         self.tables().check_poison()?;
         let result = self.writer.persist();
         self.tables().poison_on_error(result)
     }
 
-    /// Makes everything durable and has it noted that the stop was clean, so that the next start need
-    /// not verify. It is noted, and the directory unlocked, when the last reader and snapshot are gone.
+    /// Makes everything durable and marks the stop as clean, so that the next start need not verify. The
+    /// mark is written, and the directory unlocked, when the last reader and snapshot are gone.
     ///
     /// # Errors
     /// As [`StateStore::persist`].
@@ -246,7 +245,7 @@ impl StateStore {
     /// As [`StateStore::persist`].
     pub fn persist_clean(&mut self) -> Result<Durable, StoreError> {
         let durable = self.persist()?;
-        // A state that was not proved good must not look good to the next start.
+        // An unverified state must not pass as verified at the next start.
         if !self.needs_verification {
             let mark = clean_mark(&self.writer.front().snapshot()?)?;
             *self.tables().farewell.mark() = Some(mark);
@@ -254,8 +253,8 @@ impl StateStore {
         Ok(durable)
     }
 
-    /// Takes note of what [`StateReader::verify`] has found: a sound state needs no further
-    /// verification, and may be marked clean when it is closed.
+    /// Records the result of [`StateReader::verify`]: a sound state needs no further verification, and may
+    /// be marked clean when it is closed.
     pub fn verified(&mut self, report: &HashReport) {
         if report.is_sound() {
             self.needs_verification = false;

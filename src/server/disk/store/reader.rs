@@ -1,10 +1,9 @@
-//! The state as readers have it, on any number of threads: the front in use, and the rules of access
-//! beside it.
+//! Read access to the state from any number of threads: the current front, and the access rules.
 //!
-//! Rules are published before the state that brought them: a reader that looks at the state first and
-//! at the rules afterwards has rules that are no older. They may be newer, and then they hold already.
-//! While access is not controlled, finding that out is one relaxed load; that it is not an older one
-//! than the state follows from the state's own publication, which the look has synchronised with.
+//! Rules are published before the state that contains them, so a reader that loads the state first and the
+//! rules second has rules that are at least as new. Newer rules are already in force. While access control
+//! is disabled, the check is one relaxed load; it is ordered after the state's publication, with which the
+//! load of the state has synchronised.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use super::counts::Operations;
 use super::error::StoreError;
 use super::tables::Tables;
 
-/// A consistent look at the state.
+/// A consistent view of the state.
 pub type Snapshot = front::Snapshot<Tables>;
 
-/// Reads the state. Cheap to clone. Each call looks at one state, even where another one takes its
-/// place meanwhile, and later calls at no older one.
+/// Reads the state. Cheap to clone. Each call reads one state, even if it is replaced meanwhile, and later
+/// calls never read an older one.
 #[derive(Clone)]
 pub struct StateReader {
     pub(super) current: Current,
@@ -54,7 +53,7 @@ impl StateReader {
     /// shares its memory with it.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn get(&self, key: &[u8]) -> Result<Point, StoreError> {
         let front = self.current.load();
         front.database().check_poison()?;
@@ -62,26 +61,26 @@ impl StateReader {
         front.database().poison_on_error(result)
     }
 
-    /// The rules of access of this state, and of those that follow it.
+    /// The access rules of this state and its successors.
     pub fn gate(&self) -> &Arc<Gate> {
         self.current.gate()
     }
 
-    /// How many keys there are now; `None` until those that were found at the start are counted.
+    /// The number of keys now; `None` until the keys found at the start are counted.
     pub fn keys(&self) -> Option<u64> {
         self.current.load().database().keys.get()
     }
 
-    /// What was done to keys, since the process began.
+    /// Operations on keys since the process started.
     pub fn operations(&self) -> &Operations {
         self.current.operations()
     }
 
-    /// A consistent look at everything, for ranges. It stays as it is while writes go on; held for
-    /// long, it keeps what was replaced since from being cleaned up.
+    /// A consistent view of everything, for ranges. Later writes do not change it; while it is held,
+    /// records replaced since are not removed.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let front = self.current.load();
         front.database().check_poison()?;
@@ -92,7 +91,7 @@ impl StateReader {
     /// Bytes of state on disk.
     ///
     /// # Errors
-    /// Any is fatal.
+    /// Every error is fatal.
     pub fn storage_bytes(&self) -> Result<u64, StoreError> {
         let front = self.current.load();
         let tables = front.database();
@@ -102,11 +101,11 @@ impl StateReader {
         tables.poison_on_error(result)
     }
 
-    /// Reads everything and compares it with the content hash. Takes time by the size of the
-    /// state.
+    /// Reads everything and compares it with the content hash. Takes time proportional to the size of
+    /// the state.
     ///
     /// # Errors
-    /// Any is fatal, and means the same as a report that is not sound: rebuild.
+    /// Every error is fatal, and requires a rebuild, like a report that is not sound.
     pub fn verify(&self) -> Result<HashReport, StoreError> {
         let front = self.current.get();
         front.database().check_poison()?;
@@ -122,7 +121,7 @@ impl StateReader {
     }
 }
 
-/// The state in use, for all handles of it.
+/// The current state, shared by all handles.
 #[derive(Clone)]
 pub(super) struct Current {
     handle: Handle<Tables>,
@@ -139,17 +138,17 @@ impl Current {
         }
     }
 
-    /// The rules of access.
+    /// The access rules.
     pub(super) fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
-    /// What was done to keys.
+    /// Operations on keys.
     pub(super) fn operations(&self) -> &Operations {
         &self.operations
     }
 
-    /// For a short look.
+    /// For a short access.
     pub(super) fn load(&self) -> impl Deref<Target = Arc<Front<Tables>>> + use<> {
         self.handle.load()
     }
@@ -160,7 +159,7 @@ impl Current {
     }
 }
 
-/// The rules in force, for all who read. One for all states of a node, as they follow each other.
+/// The rules in force, for all readers. One instance serves all successive states of a node.
 #[derive(Debug, Default)]
 pub struct Gate {
     is_on: AtomicBool,
@@ -168,10 +167,9 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// The rules, if access is controlled. To be asked after the look at the state that they are to be
-    /// applied to.
+    /// The rules, if access control is enabled. Call it after loading the state to which they apply.
     pub fn rules(&self) -> Option<Arc<Policy>> {
-        // Pairs with the store before the state was published, as the module says.
+        // Pairs with the store that precedes the publication of the state, as the module explains.
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
         }
@@ -179,12 +177,12 @@ impl Gate {
         policy.status().enabled.then_some(policy)
     }
 
-    /// The rules, whether they are enforced or not.
+    /// The rules, even if access control is disabled.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
 
-    /// Puts these in force. Called before the state is published that they are part of.
+    /// Publishes these rules. Called before the state that contains them is published.
     pub(super) fn publish(&self, policy: Arc<Policy>) {
         let is_on = policy.status().enabled;
         self.policy.store(policy);
@@ -192,19 +190,19 @@ impl Gate {
     }
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashReport {
-    /// Of which state.
+    /// The progress of the verified state.
     pub progress: Progress,
-    /// The hash that every change has kept.
+    /// The hash maintained by every change.
     pub kept: ContentHash,
-    /// The hash of what is really there.
+    /// The hash of the stored records.
     pub scanned: ContentHash,
 }
 
 impl HashReport {
-    /// The state is what was written. If not, it must be rebuilt and never served.
+    /// Whether the hashes agree. Otherwise the state must be rebuilt and never served.
     pub fn is_sound(&self) -> bool {
         self.kept == self.scanned
     }

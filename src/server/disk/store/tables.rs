@@ -1,4 +1,4 @@
-//! The state's database: fjall's, with all its keyspaces.
+//! The state's fjall database, with all its keyspaces.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use super::marks::Directory;
 use super::options::StoreOptions;
 use super::{boundary, marks};
 
-/// What the thread that applies and those that read have in common, behind the front.
+/// The database, shared by the state thread and readers behind the front.
 pub struct Tables {
     pub(super) keys: KeyCount,
     /// In the order of [`Space::ALL`].
     pub(super) spaces: Vec<Keyspace>,
     pub(super) database: fjall::Database,
-    /// The error that ended its use: the first one. Others follow from it.
+    /// The first error, which poisoned the database. Later errors follow from it.
     failure: OnceLock<Failure>,
     /// When fjall has let go of its files.
     pub(super) farewell: Farewell,
@@ -56,7 +56,7 @@ impl Tables {
         &self.spaces[space.slot()]
     }
 
-    /// Gives the database `changes`, all or none. `what` is being done, for the error.
+    /// Writes `changes` to the database, all or none. `what` describes the operation in errors.
     pub(super) fn commit<'a>(
         &self,
         what: &'static str,
@@ -144,8 +144,7 @@ impl Database for Tables {
     }
 }
 
-/// Notes that the stop was a clean one, if it was, once the database is closed and its files do not
-/// change any more.
+/// Marks a clean stop, once the database is closed and its files no longer change.
 pub(super) struct Farewell {
     pub(super) path: PathBuf,
     mark: Mutex<Option<marks::CleanMark>>,
@@ -164,7 +163,7 @@ impl Drop for Farewell {
         if let Some(mark) = mark
             && let Err(error) = marks::write_clean_mark(&self.path, &mark)
         {
-            // Nothing is lost: the next start reads everything.
+            // Without the mark the next start verifies everything.
             tracing::warn!(
                 %error,
                 "cannot record the clean stop of the state; the next start will verify all of it"
@@ -173,13 +172,13 @@ impl Drop for Farewell {
     }
 }
 
-/// The most bytes of fjall's journals before it hurries to empty them into tables.
+/// The size of fjall's journals above which it flushes memtables.
 const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
-/// How many threads of fjall's there are. The first of them leaves merges to the others, so that
-/// memtables become tables meanwhile; alone (as it would be where a control group leaves us one core)
-/// it does both in turn, and writes wait for the merges. What it leaves comes round to it until another
-/// one takes it, so with a single other one it would turn around for as long as that one merges.
+/// The number of fjall's worker threads. The first leaves merges to the others, so that it can flush
+/// memtables meanwhile. A single worker (as on one core of a control group) does both in turn, and writes
+/// wait for merges. The first requeues a merge until another worker takes it, so with only one other
+/// worker it would spin for as long as that one merges.
 fn worker_threads() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.clamp(WORKER_THREADS_MIN, WORKER_THREADS_MAX)
@@ -188,16 +187,16 @@ fn worker_threads() -> usize {
 pub(super) const WORKER_THREADS_MIN: usize = 3;
 const WORKER_THREADS_MAX: usize = 4;
 
-/// `meta` is a few records written over and over; a small memtable keeps it from holding back the
-/// journals of everyone.
+/// `meta` consists of a few records that are overwritten often; a small memtable is flushed early, so that
+/// it does not keep old journals from being deleted.
 const META_MEMTABLE_BYTES: u64 = 2 << 20;
 
-/// How far fjall's threads stand back behind those that somebody waits for. A merge takes seconds, on as
-/// many cores as there are; where these are few, writes and renewals would wait for it. It must not starve
-/// either, or memtables pile up: this leaves it a quarter of a core that others want whole.
+/// The niceness of fjall's threads. A merge takes seconds and uses all cores; on few cores, writes and
+/// renewals would wait for it. Merges must not starve either, or memtables accumulate: with this value they
+/// get a quarter of a fully contended core.
 pub(super) const WORKER_NICENESS: i32 = 5;
 
-/// Opens the database in `directory`, or makes an empty one, with all its keyspaces in the order of
+/// Opens the database in `directory`, or creates an empty one, with all its keyspaces in the order of
 /// [`Space::ALL`].
 pub(super) fn open_database(
     directory: &Directory,
@@ -205,15 +204,15 @@ pub(super) fn open_database(
 ) -> Result<(fjall::Database, Vec<Keyspace>), StoreError> {
     let (path, options) = (directory.database(), *options);
     boundary::expendable(move || {
-        // A thread begins with the niceness of the one that starts it, which cannot take its own back.
+        // A thread inherits niceness from its creator, which cannot lower its own again.
         stand_back();
         open_on_this_thread(&path, &options)
     })
 }
 
-/// Gives way to the other threads of this process.
+/// Lowers the priority of this thread below the others of the process.
 pub(super) fn stand_back() {
-    // Elsewhere it is the process that has a niceness.
+    // On other systems niceness applies to the whole process.
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(WORKER_NICENESS) {
         tracing::warn!(%error, "cannot lower the priority of background table compaction");
