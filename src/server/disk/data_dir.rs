@@ -34,21 +34,21 @@ const IDENTITY: &str = "identity";
 const IDENTITY_NEW: &str = "identity.new";
 const LOCK: &str = "lock";
 const TITLE: &str = "leasehold data directory";
-/// What shows that a member lived here.
+/// Names that show that the directory belonged to a member.
 const DATA: [&str; 3] = ["vote", "log", "state"];
-/// What may lie in a directory that is still to become ours; the last is a fresh volume's.
+/// Names allowed in an unused directory; the last exists on a new volume.
 const HARMLESS: [&str; 3] = [LOCK, IDENTITY_NEW, "lost+found"];
-/// An identity file is far shorter; what is longer is something else.
+/// Maximum length of an identity file; a longer file is not one.
 const IDENTITY_BYTES_MAX: u64 = 4096;
 
-/// Whose data a directory holds.
+/// The owner of a directory's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: ClusterId,
     /// The node's name, as its certificate says it.
     pub node_name: String,
-    /// Which life of the member this is.
+    /// The incarnation of the member.
     pub incarnation: Incarnation,
 }
 
@@ -58,7 +58,7 @@ pub struct DataDir {
     path: PathBuf,
     identity: Identity,
     created: bool,
-    /// Held, not used: the lock goes with it.
+    /// Keeps the lock until dropped.
     _lock: File,
 }
 
@@ -84,7 +84,7 @@ impl Identity {
             return Err(fault);
         }
         let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(": ");
-        // Whatever else a later version says, it says its format here.
+        // Every later version states its format here.
         let version = field("format").and_then(|version| version.parse().ok());
         match version {
             None => return Err(fault),
@@ -127,7 +127,7 @@ impl DataDir {
             });
         }
         make_directory(path)?;
-        // Looked at before the lock file is made in it, so that a foreign directory stays as it is.
+        // Examined before the lock file is created, so that a foreign directory stays unchanged.
         if read_identity(path)?.is_none() {
             refuse_foreign(path)?;
         }
@@ -149,7 +149,7 @@ impl DataDir {
         })
     }
 
-    /// Whose data lies at `path`, without locking it; `None` for none yet.
+    /// The owner of the data at `path`, without locking it; `None` if there is none yet.
     pub fn read_identity(path: &Path) -> Result<Option<Identity>, DataDirError> {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => read_identity(path),
@@ -164,12 +164,12 @@ impl DataDir {
         &self.path
     }
 
-    /// Whose it is.
+    /// The owner of the data.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// It held nothing, and has been made by this call.
+    /// Whether this call created it, or found it empty.
     pub fn created(&self) -> bool {
         self.created
     }
@@ -195,7 +195,8 @@ impl DataDir {
     }
 }
 
-/// A directory that is being filled. It belongs to no member until that is done: no node starts on it.
+/// A directory that is being filled. It belongs to no member before that is complete: no node starts on
+/// it.
 #[derive(Debug)]
 pub struct NewDataDir {
     unfinished: DataDir,
@@ -224,12 +225,12 @@ impl NewDataDir {
         })
     }
 
-    /// Where to put what.
+    /// The paths to fill.
     pub fn unfinished(&self) -> &DataDir {
         &self.unfinished
     }
 
-    /// Everything is there, durably: the directory belongs to its member now.
+    /// Writes the identity, after everything else is durable: the directory now belongs to its member.
     pub fn finish(self) -> Result<DataDir, DataDirError> {
         write_identity(&self.unfinished.path, &self.unfinished.identity)?;
         Ok(self.unfinished)
@@ -248,13 +249,13 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
-    /// It is a file, or something else.
+    /// The path is not a directory.
     #[error("{path} is not a directory; use a data_dir that is a directory or does not exist yet")]
     NotADirectory {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// It holds something else.
+    /// The directory contains other files.
     #[error(
         "{path} is not empty and not a leasehold data directory (it contains {found:?}); use an \
          empty data_dir"
@@ -262,10 +263,10 @@ pub enum DataDirError {
     NotLeasehold {
         /// The directory.
         path: PathBuf,
-        /// One thing that lies there.
+        /// One of its files.
         found: String,
     },
-    /// It should be empty.
+    /// The directory is not empty.
     #[error(
         "{path} is not empty (it contains {found:?}); use a directory that is empty or does not \
          exist yet"
@@ -273,7 +274,7 @@ pub enum DataDirError {
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// One thing that lies there.
+        /// One of its files.
         found: String,
     },
     /// The identity file is gone, and the data is not.
@@ -285,10 +286,10 @@ pub enum DataDirError {
     IdentityMissing {
         /// The directory.
         path: PathBuf,
-        /// What lies there.
+        /// The data found.
         found: String,
     },
-    /// The identity file says nothing that can be trusted.
+    /// The identity file is damaged.
     #[error(
         "{path} is damaged, so the owner of the data is unknown; check the disk, then restore the \
          file, or (in a cluster of several members) empty the directory: the member then copies \
@@ -298,7 +299,7 @@ pub enum DataDirError {
         /// The file.
         path: PathBuf,
     },
-    /// A later version of leasehold made it.
+    /// A later version of leasehold created the directory.
     #[error(
         "{path} has format {version}, which this release cannot read; run the newer release of \
          leasehold that wrote it"
@@ -306,7 +307,7 @@ pub enum DataDirError {
     NewerFormat {
         /// The directory.
         path: PathBuf,
-        /// The format that it has.
+        /// The format found.
         version: u32,
     },
     /// Another cluster's data.
@@ -314,9 +315,9 @@ pub enum DataDirError {
     OtherCluster {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner of the data.
         found: ClusterId,
-        /// Whose it should be.
+        /// The expected owner.
         expected: ClusterId,
     },
     /// Another node's data.
@@ -327,9 +328,9 @@ pub enum DataDirError {
     OtherNode {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner of the data.
         found: String,
-        /// Whose it should be.
+        /// The expected owner.
         expected: String,
     },
     /// Data of another life of this node.
@@ -340,41 +341,41 @@ pub enum DataDirError {
     OtherIncarnation {
         /// The directory.
         path: PathBuf,
-        /// Which one it is.
+        /// The incarnation found.
         found: Incarnation,
-        /// Which one it should be.
+        /// The expected incarnation.
         expected: Incarnation,
     },
-    /// The name cannot be written down.
+    /// The name cannot be stored in the identity file.
     #[error("{name:?} is not a valid node name: use 1 to 253 characters and no control characters")]
     BadNodeName {
         /// The name.
         name: String,
     },
-    /// Not allowed.
+    /// Access was denied.
     #[error("permission denied for {path}; it must belong to the user that leasehold runs as")]
     NoPermission {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// Nothing can be written there.
+    /// The file system is read-only.
     #[error("{path} is on a read-only file system; leasehold has to write there")]
     ReadOnly {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// No space left.
+    /// No space is left.
     #[error("no space left for {path}; free some and restart")]
     NoSpace {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{path}: {error}")]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -425,7 +426,7 @@ fn refuse_anything(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-/// What a directory holds besides harmless files, in name order.
+/// The files of a directory other than harmless ones, in name order.
 fn contents(path: &Path) -> Result<Vec<String>, DataDirError> {
     let sort = |error| DataDirError::sort(path, error);
     let mut names = Vec::new();
@@ -442,7 +443,7 @@ fn contents(path: &Path) -> Result<Vec<String>, DataDirError> {
     Ok(names)
 }
 
-/// A directory without an identity must hold nothing that could be of value.
+/// Refuses a directory without an identity that contains other files.
 fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
     let found = contents(path)?.into_iter().next();
     let path = path.to_owned();

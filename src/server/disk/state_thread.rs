@@ -41,10 +41,10 @@ const BATCH_ENDS_MAX: usize = 2;
 /// Most bytes of commands in one batch of the store; one entry may be larger and goes alone.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Interval between checks whether a replaced state still has readers.
+/// Interval between checks of whether a replaced state still has readers.
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
 
-/// Keys of a state that are being counted by a thread of its own.
+/// The thread that counts the keys of a state.
 pub(crate) struct CountThread {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -56,9 +56,9 @@ const IDLE_SESSIONS_MAX: usize = 4096;
 /// A message to the state thread.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Apply these.
+    /// Applies these entries.
     Apply(Vec<Entry>),
-    /// The state that was received and ends with this entry takes the place of this one.
+    /// Replaces the state by the received one that ends with this entry.
     Install(LogId),
     /// Report some sessions that were not used after `unused_since`.
     FindIdleSessions { unused_since: LogIndex },
@@ -66,13 +66,13 @@ pub(crate) enum Work {
     Stop,
 }
 
-/// The states that peers have sent.
+/// The states received from peers.
 pub(crate) trait ReceivedStates: Send + Sync {
     /// The directory of the complete state that ends with `id`. It belongs to the caller from then on.
     fn take_whole(&self, id: LogId) -> Option<PathBuf>;
 }
 
-/// What the state thread starts from.
+/// The configuration and handles of the state thread.
 pub(crate) struct StateThread {
     pub(crate) store: StateStore,
     pub(crate) work: Arc<BatchQueue<Work>>,
@@ -99,7 +99,7 @@ pub(crate) struct StateThread {
 }
 
 impl StateThread {
-    /// Applies what comes until it is stopped.
+    /// Applies entries until it is stopped.
     pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let without = if self.lacks_state { 1.0 } else { 0.0 };
         self.metrics.raft.without_state.set(without);
@@ -133,14 +133,14 @@ impl StateThread {
                 }));
             }
             if stop {
-                // Its look at the state would keep the stop from being a clean one.
+                // Its snapshot of the state would prevent a clean stop.
                 self.counting = None;
                 return self.store.persist_clean().map(|_| ());
             }
         }
     }
 
-    /// Lets the state be read, once it is known to be what was written.
+    /// Allows reads once the state has been verified.
     fn open(&mut self) -> Result<(), StoreError> {
         if self.store.needs_verification() {
             let began = stopwatch();
@@ -157,7 +157,7 @@ impl StateThread {
         self.counting = None;
         let uncounted = self.store.uncounted()?;
         self.counting = Some(CountThread::start(uncounted, self.data_dir.clone()));
-        // A removal that an earlier process has begun goes on.
+        // Continues a removal that an earlier process began.
         self.gc.send(GcWork::Look);
         Ok(())
     }
@@ -203,7 +203,7 @@ impl StateThread {
             .into_iter()
             .map(|applied| (applied.id, applied.reply))
             .collect();
-        // Clients are answered before the database is given what was applied.
+        // Clients are answered before the changes are written to the database.
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
         self.listener.applied(reader.revision(), changes);
@@ -223,8 +223,8 @@ impl StateThread {
         Ok(())
     }
 
-    /// Puts the state that was received and ends with `id` in the place of this one. From the moment
-    /// that this is recorded, it is also the one that is used after a crash.
+    /// Replaces the state by the received one that ends with `id`. Once this is recorded, the new state is
+    /// also used after a crash.
     fn install(&mut self, id: LogId) -> Result<(), StoreError> {
         let began = stopwatch();
         let path = self.received.take_whole(id);
@@ -254,7 +254,7 @@ impl StateThread {
         let revision = installed.revision;
         let installed = Input::Installed(Box::new(installed));
         self.mailbox.send(Mail::Input(installed));
-        // What changed in between is not known here: watchers read it from the state.
+        // The changes in between are unknown here: watchers read them from the state.
         self.listener.applied(revision, None);
         self.listener.rules_changed();
         self.metrics.raft.without_state.set(0.0);
@@ -292,7 +292,7 @@ impl Drop for CountThread {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been reported by the hook.
+            // The hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -345,7 +345,7 @@ fn gc_work(batch: &[Entry]) -> GcWork {
     }
 }
 
-/// What an entry says to the state machine; `None` for entries that are consensus' own.
+/// The command of an entry; `None` for entries of consensus itself.
 fn command(entry: &Entry) -> Option<bytes::Bytes> {
     match &entry.payload {
         Payload::Command(bytes) => Some(bytes.clone()),

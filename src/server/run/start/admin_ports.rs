@@ -1,5 +1,5 @@
-//! The ports for operators, which answer from early on: opening a long log takes a while, and a
-//! prober must not take a node that starts for one that is gone.
+//! The ports for operators. They open early, because opening a long log takes a while, and a probe must
+//! distinguish a starting node from a dead one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use crate::server::admin::{AdminServer, Pages, manage};
 use crate::server::config::Config;
 use crate::server::metrics::Metrics;
 
-/// What operators see of a node from the moment that its directory is locked.
+/// The operators' ports of a node, open from the moment that its directory is locked.
 pub(super) struct AdminPorts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) servers: Vec<AdminServer>,
@@ -21,7 +21,7 @@ pub(super) struct AdminPorts {
 }
 
 impl AdminPorts {
-    /// Opens them. Until [`AdminPorts::attach`] they say that the node starts.
+    /// Opens the ports. Until [`AdminPorts::attach`] they report that the node is starting.
     pub(super) async fn new(config: &Config, identity: &Identity) -> Result<Self, StartError> {
         let metrics = Metrics::new();
         for (port, tls) in [
@@ -51,7 +51,7 @@ impl AdminPorts {
         })
     }
 
-    /// From here on they show the node itself.
+    /// Connects the ports to the running node.
     pub(super) fn attach(self, probes: NodeProbes, service: AdminService) -> Vec<AdminServer> {
         // Each is set here, and nowhere else.
         let _ = self.probes.node.set(Arc::new(probes));

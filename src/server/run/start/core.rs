@@ -1,4 +1,4 @@
-//! The replica, put together and not running yet, and what its threads and tasks share.
+//! Builds the replica, and the handles shared by its threads and tasks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::server::watch::Watches;
 use crate::transport::TransportStats;
 use crate::types::LogIndex;
 
-/// Requests that may wait inside a node; beyond that it asks clients to slow down.
+/// Maximum number of requests pending in a node; further ones are refused as overload.
 const WAITING_MAX: usize = 65_536;
 /// Sessions that a cluster keeps.
 const SESSIONS_MAX: u32 = 100_000;
@@ -44,7 +44,7 @@ pub(super) struct Core {
     pub(super) shared: Shared,
 }
 
-/// What the driver's thread begins with.
+/// The parts owned by the driver's thread.
 pub(super) struct ReadyReplica {
     pub(super) node: Node,
     pub(super) names: MemberNames,
@@ -55,7 +55,7 @@ pub(super) struct ReadyReplica {
     pub(super) unproven_mark: PathBuf,
 }
 
-/// What more than one thread, port or task of the node knows.
+/// The handles shared by threads, ports and tasks of the node.
 pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -73,7 +73,7 @@ pub(super) struct Shared {
 }
 
 impl Core {
-    /// Makes the replica out of what the disks held.
+    /// Builds the replica from the restored log and state.
     pub(super) fn new(
         config: &Config,
         exit_on_fatal: bool,

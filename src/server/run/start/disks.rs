@@ -1,4 +1,4 @@
-//! What a node has on its disks, opened and whole, before consensus sees any of it.
+//! Opens and repairs a node's log and state, before consensus uses them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
 use crate::server::session::auth::Audit;
 
-/// The second stage: log and state are open, and what they hold can be relied on.
+/// The second stage: log and state are open and valid.
 pub(super) struct Disks {
     pub(super) storage: Storage,
     pub(super) state_dirs: StateDirs,
@@ -26,7 +26,7 @@ pub(super) struct Disks {
     pub(super) audit: Option<Audit>,
 }
 
-/// What the threads write to.
+/// The files written by the threads.
 pub(super) struct Storage {
     pub(super) log: Log<RealDisk>,
     pub(super) store: StateStore,
@@ -34,7 +34,7 @@ pub(super) struct Storage {
     pub(super) lacks_state: bool,
 }
 
-/// What the replica goes on from.
+/// The state from which the replica restarts.
 pub(super) struct Replica {
     pub(super) restored: Restored,
     pub(super) bootstrapped: bool,
@@ -50,7 +50,7 @@ pub(super) struct StartWarnings {
 }
 
 impl Disks {
-    /// Opens log and state, mends what can be mended, and waits until forgotten votes count no more.
+    /// Opens log and state, repairs them if possible, and waits until forgotten votes can no longer count.
     pub(super) async fn new(
         config: &Config,
         identity: &Identity,

@@ -1,5 +1,5 @@
-//! Who a node is: by the certificates of its ports, and by its data directory or, where that is
-//! empty, by its cluster. From here on the directory is locked, and time is counted.
+//! Determines a node's identity from the certificates of its ports and from its data directory or, if that
+//! is empty, from its cluster. From here on the directory is locked, and time is counted.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(super) struct Identity {
     pub(super) cluster_id: ClusterId,
     pub(super) member_id: NodeId,
     pub(super) data_dir: Arc<DataDir>,
-    /// Who the cluster began with, if it had to be asked.
+    /// The initial members of the cluster, if the cluster was asked for them.
     pub(super) initial_members: Vec<String>,
     pub(super) clock: Arc<dyn Clock>,
-    /// What the silence of a voter that starts is counted from (A3).
+    /// The start of a restarted voter's silence (A3).
     pub(super) started: Instant,
 }
 

@@ -1,7 +1,7 @@
-//! What a node finds on its disks, and what it does with it: it carries out what [`decide`] says.
+//! Examines a node's disks and executes the steps that [`decide`] returns.
 //!
-//! Here is only how a fact is looked up and how a step is carried out. Each step is durable when it
-//! returns; which one is next, and what a node must not do, is decided there.
+//! This module only collects facts and executes steps. Each step is durable when it returns; the next
+//! step, and refusals, are decided there.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) struct Recovered {
     pub(super) log: Log<RealDisk>,
     pub(super) state_dirs: StateDirs,
     pub(super) store: StateStore,
-    /// It ends before the log begins.
+    /// Whether the state ends before the log begins.
     pub(super) lacks_state: bool,
     pub(super) restored: Restored,
     pub(super) names: MemberNames,
@@ -44,13 +44,12 @@ pub(super) struct Recovered {
     pub(super) cluster_version: u16,
     pub(super) quarantine_warning: Option<String>,
     pub(super) warnings: Vec<String>,
-    /// For so long nothing may be said: see [`Start::silence`].
+    /// The time for which the node must stay silent: see [`Start::silence`].
     pub(super) silence: Duration,
 }
 
 impl Recovered {
-    /// Puts the disks in order and opens them. `told` names the members of the bootstrap, if peers said
-    /// who they were.
+    /// Repairs and opens the disks. `told` names the initial members, if peers reported them.
     ///
     /// # Errors
     /// The node must not start on them, or they fail.
@@ -70,7 +69,7 @@ impl Recovered {
     }
 }
 
-/// A recovery, as far as it has come.
+/// A recovery in progress.
 struct InProgress<'a> {
     config: &'a Config,
     data_dir: &'a DataDir,
@@ -83,7 +82,7 @@ struct InProgress<'a> {
     warnings: Vec<String>,
 }
 
-/// The log that is open, and what follows from it.
+/// The open log, and the facts derived from it.
 struct InUse {
     log: Log<RealDisk>,
     restored: Restored,
@@ -184,7 +183,7 @@ impl<'a> InProgress<'a> {
     }
 
     fn open_log(&mut self) -> Result<(), StartError> {
-        // Before the log is opened, which writes to it: what a later release left stays as it is.
+        // Checked before the log is opened, which writes to it: data of a later release stays unchanged.
         StateStore::refuse_newer_format(&self.data_dir.state_path())?;
         let options = self.data_dir.log_options(self.config.storage.segment_bytes);
         let observed = self.metrics.clone();
@@ -344,7 +343,7 @@ impl<'a> InProgress<'a> {
     }
 }
 
-/// What can be seen of a data directory before anything in it is opened.
+/// The facts about a data directory before anything in it is opened.
 fn look(path: &Path) -> io::Result<Disk> {
     let removed = Marker::Removed.read(path)?;
     let damage_mark = Marker::StateDamaged.read(path)?;
@@ -380,7 +379,7 @@ fn tripwire_warning(mark: &Path) -> String {
     )
 }
 
-/// How `cache_bytes` is shared out: most of it to current records, which answer point reads.
+/// Splits `cache_bytes`: most of it goes to current records, which answer point reads.
 pub(super) fn store_options(cache_bytes: u64) -> StoreOptions {
     let records = cache_bytes / 4 * 3;
     StoreOptions {
@@ -390,7 +389,7 @@ pub(super) fn store_options(cache_bytes: u64) -> StoreOptions {
     }
 }
 
-/// Puts a state that cannot be used out of the way: the log, if it is whole, or a peer makes up for it.
+/// Moves an unusable state aside: the complete log or a peer replaces it.
 fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
     let mut number = 1;
     let aside = loop {
@@ -401,7 +400,7 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
         number += 1;
     };
     match std::fs::rename(state, &aside) {
-        // Set aside by an earlier start that got no further.
+        // Left by an earlier start that was interrupted.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         renamed => renamed.map_err(io_error("setting the damaged state aside"))?,
     }

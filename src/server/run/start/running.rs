@@ -1,4 +1,4 @@
-//! A node that runs: what it tells of itself, and how it is taken apart again.
+//! A running node: its accessors, and its shutdown.
 //!
 //! The order of the stop matters: refuse new work, hand leadership over, release the promises, then
 //! let each thread finish what it holds. A server that is dropped instead ends all at once.
@@ -46,7 +46,7 @@ impl Server {
         self.admin[0].address()
     }
 
-    /// How consensus stands on this node.
+    /// The status of consensus on this node.
     pub fn status(&self) -> Arc<Status> {
         self.status.load_full()
     }
@@ -61,7 +61,7 @@ impl Server {
             .is_some_and(|cell| cell.is_valid(now))
     }
 
-    /// Feels whether the node turns: its sign of life for a watchdog.
+    /// A check that the node makes progress, for a watchdog.
     pub fn pulse(&self) -> Pulse {
         Pulse {
             mailbox: self.threads.mailbox(),
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Waits until the node cannot go on, and says why.
+    /// Waits until the node has failed, and returns the reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -136,23 +136,22 @@ pub struct CertificateReload {
 }
 
 impl CertificateReload {
-    /// Has the files loaded now, changed or not; when they change the node does it by itself. Returns
-    /// at once: the node's log and metrics tell what came of it.
+    /// Reloads the files now, even if unchanged; changed files are reloaded automatically. Returns at once:
+    /// the node's log and metrics report the result.
     pub fn ask(&self) {
         self.asked.notify_one();
     }
 }
 
-/// Feels whether a node turns.
+/// Checks that a node makes progress.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     mailbox: Arc<Mailbox>,
 }
 
 impl Pulse {
-    /// Returns once the thread that drives the node has handled what was before this in its queue;
-    /// never, if it stands still or has ended. Neither a slow disk nor the want of a leader holds it
-    /// up.
+    /// Returns once the driver has handled everything queued before this call; never, if the driver is
+    /// stuck or has ended. A slow disk or a missing leader does not delay it.
     ///
     /// # Cancel safety
     /// Safe.

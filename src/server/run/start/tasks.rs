@@ -1,4 +1,4 @@
-//! The tasks of a node: they accept clients, and look after what ages while it runs.
+//! The tasks of a node: they accept clients, and run periodic maintenance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ pub(super) struct Tasks {
     pub(super) listener: Arc<ClientListener>,
     pub(super) accepting: JoinHandle<()>,
     pub(super) certificates: AbortOnDrop,
-    /// Notified, the certificates are loaded.
+    /// Notify it to reload the certificates.
     pub(super) reload: Arc<Notify>,
     pub(super) reloaded: Arc<ReloadReports>,
     pub(super) drain: Arc<Drain>,
@@ -53,7 +53,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Tasks {
-    /// Starts them. Clients are served from now on.
+    /// Starts the tasks. Clients are served from now on.
     pub(super) fn new(
         config: &Config,
         identity: &Identity,
@@ -119,7 +119,7 @@ impl Tasks {
         }
     }
 
-    /// What probes and scrapes see from here on.
+    /// The view of the node for probes and scrapes.
     pub(super) fn node_probes(
         &self,
         shared: &Shared,
@@ -139,7 +139,7 @@ impl Tasks {
         }
     }
 
-    /// What the admin port shows and changes from here on.
+    /// The operations of the node for the admin port.
     pub(super) fn admin_service(
         &self,
         config: &Config,

@@ -47,8 +47,8 @@ pub(super) struct Threads {
     queues: Queues,
 }
 
-/// What the threads wait at. Dropped, it ends them all: a server that is dropped without a shutdown,
-/// or whose start fails half way, leaves none behind. The data directory stays locked until the last
+/// The queues of the threads. Dropping it ends all threads, so a server that is dropped without a
+/// shutdown, or whose start fails, leaves none behind. The data directory stays locked until the last
 /// thread that writes there is gone.
 struct Queues {
     mailbox: Arc<Mailbox>,
@@ -81,7 +81,7 @@ impl Queues {
 
     /// Ends the threads that work for the driver.
     fn stop_disk(&self) {
-        // It may be in the middle of merging tables: what cannot wait is done meanwhile.
+        // This thread may be merging tables, so the urgent steps are done before it is joined.
         self.gc.send(GcWork::Stop);
         self.journal.send(StopJournal);
         self.log_compactor.send(StopCompactor);
@@ -91,7 +91,7 @@ impl Queues {
 
 type ThreadResult = Result<JoinHandle<()>, StartError>;
 
-/// What all of these are made from.
+/// The inputs of all threads.
 struct Ground<'a> {
     config: &'a Config,
     identity: &'a Identity,
@@ -101,7 +101,7 @@ struct Ground<'a> {
 }
 
 impl Threads {
-    /// Starts them, the driver last, so that its effects are carried out from the beginning.
+    /// Starts the threads, the driver last, so that its effects are executed from the beginning.
     pub(super) fn new(
         config: &Config,
         identity: &Identity,
@@ -136,12 +136,12 @@ impl Threads {
         })
     }
 
-    /// Waits at most a moment for the driver's turn, whatever a disk or a peer does.
+    /// Waits briefly for the driver's turn, independent of disks and peers.
     pub(super) fn mailbox(&self) -> Arc<Mailbox> {
         self.queues.mailbox.clone()
     }
 
-    /// Ends them, and lets each finish what it holds. Blocks.
+    /// Ends the threads after each has finished its queue. Blocks.
     pub(super) fn join(self, peers: Arc<Peers>) {
         self.queues.mailbox.send(Mail::Stop);
         let mut panicked = self.driver.join().is_err();
@@ -324,7 +324,7 @@ impl Ground<'_> {
         self.spawn("driver", move || driver.run())
     }
 
-    /// Starts a thread that the node cannot do without. The data directory stays locked while it lives.
+    /// Starts a thread whose failure ends the node. The data directory stays locked while it lives.
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> ThreadResult {
         spawn(&self.name_of(name), self.guard(name), body).map_err(io_error("starting a thread"))
     }
@@ -338,8 +338,7 @@ impl Ground<'_> {
         (self.identity.data_dir.clone(), watch)
     }
 
-    /// What a thread does whose store fails: the node is over, and a state that proved to be damaged
-    /// is marked.
+    /// Handles a failed store: ends the node, and marks a damaged state.
     fn on_fatal(&self) -> Box<dyn Fn(StoreError) + Send> {
         let data_dir = self.identity.data_dir.path();
         self.shared
