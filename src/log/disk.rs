@@ -68,7 +68,7 @@ pub enum DiskError {
     /// No space (or quota, or inodes) left.
     #[error("{operation} {name}: no space left on the disk; free some and restart")]
     NoSpace {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// On which file.
         name: String,
@@ -76,7 +76,7 @@ pub enum DiskError {
     /// There is no such file.
     #[error("{operation} {name}: no such file")]
     NotFound {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// On which file.
         name: String,
@@ -84,7 +84,7 @@ pub enum DiskError {
     /// Anything else.
     #[error("{operation} {name}: {text}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// On which file.
         name: String,

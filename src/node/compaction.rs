@@ -15,7 +15,7 @@ use crate::kv::{Command, Operation};
 use crate::time::Instant;
 
 impl Node {
-    /// Proposes a compaction of what is old enough, if this node is leader.
+    /// Proposes a compaction of old revisions, if this node is leader.
     pub(super) fn compact_by_itself(&mut self, now: Instant) {
         let Some(revision) = self.compactor.look(now, self.revision) else {
             return;

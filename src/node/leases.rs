@@ -173,7 +173,7 @@ impl Node {
         }
     }
 
-    /// Handles timers: finds and proposes what is due.
+    /// Handles timers: proposes the expiry of leases that are due.
     pub(super) fn tend_leases(&mut self, now: Instant) {
         let Some(term) = self.leases.tracker.promoted_in() else {
             return;

@@ -33,7 +33,7 @@ pub struct NodeView {
     pub clock_regressions: u64,
     /// An assumption that leases rest on was seen to fail (P37).
     pub lease_tripped: bool,
-    /// It may have lost what it acknowledged, and has not recovered it.
+    /// It may have lost acknowledged entries, and has not recovered them.
     pub is_unproven: bool,
     /// Its removal is committed, and it does not lead.
     pub is_removed: bool,

@@ -1,4 +1,4 @@
-//! What a follower does with its leader's messages, and what it owes it.
+//! A follower's handling of its leader's messages, and the answers that it owes.
 //!
 //! Every message of the present leader is promised on, whatever becomes of its entries (P27). An
 //! answer leaves only when what it says is durable: term and promise floor for any of them, the

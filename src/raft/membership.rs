@@ -12,7 +12,7 @@
 //! become a voter is promoted by its leader, once it lacks little. It may also be asked for its vote
 //! before it knows that it has one, and grants it: the candidate decides which votes count.
 //!
-//! What is refused, and why:
+//! Refused changes, with reasons:
 //!
 //! - a change while another is not committed, or while the configuration is joint: then majorities
 //!   of the two need not meet;

@@ -1,4 +1,4 @@
-//! The leader's view of one follower: what it holds, what is on its way, what it has promised.
+//! The leader's view of one follower: its matched log, entries in flight, and its promise.
 //!
 //! A follower is either *probed* for the last entry that its log shares with ours, or *streamed*
 //! to: then appends follow each other without waiting, up to a bounded number in flight. One that

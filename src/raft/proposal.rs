@@ -7,7 +7,7 @@ use crate::types::NodeId;
 /// The largest command that fits a message to a peer.
 pub const COMMAND_BYTES_MAX: usize = (2 << 20) - (64 << 10);
 
-/// What is to change about the members.
+/// A change of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new member, as a learner at first.
@@ -71,7 +71,7 @@ pub enum MembershipError {
     },
     /// There would be more members than there may be.
     TooMany,
-    /// What is to be kept about a member is too long.
+    /// The details of a member are too long.
     TooLarge,
 }
 

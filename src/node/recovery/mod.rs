@@ -142,7 +142,7 @@ pub struct OpenLog {
 /// The state, as far as the shell has looked.
 #[derive(Clone, Debug, Default)]
 pub struct StateFacts {
-    /// The mark of a state that was found to be damaged while a node ran: what was wrong.
+    /// The reason in the mark of a state that was found damaged while a node ran.
     pub damage_mark: Option<String>,
     /// So many times in a row did a process begin to open it and not come back.
     pub lost_openings: u32,
@@ -168,7 +168,7 @@ pub enum Opened {
     },
 }
 
-/// What is to be done next.
+/// The next step of a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Remember which members the cluster begins with, and that this one may have been emptied. The mark
@@ -185,7 +185,7 @@ pub enum Step {
     OpenLog,
     /// Remember the quarantine in the vote file, and cut off what the log cannot vouch for.
     RepairLog,
-    /// Put the state out of the way: the log, if it is whole, or a peer makes up for it.
+    /// Move the state aside: the complete log or a peer replaces it.
     SetStateAside {
         /// What is wrong with it.
         why: String,
@@ -222,7 +222,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// What is to be said of a log that cannot be trusted.
+    /// The warning about a log that cannot be trusted.
     pub fn quarantine_warning(&self) -> Option<String> {
         let why = self.doubt.as_ref()?;
         let then = match self.has_peers {
@@ -389,7 +389,7 @@ pub enum Refusal {
     },
 }
 
-/// What is to be done next at the start of `member` on `disk`.
+/// Decides the next step at the start of `member` on `disk`.
 ///
 /// # Errors
 /// The node must not start. Nothing has been changed that a corrected start would miss.
@@ -421,7 +421,7 @@ pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
     // A member that joins, and knows of no members yet, has peers: they took it in.
     let has_peers = log.members.len() != 1;
     if let Some(damage) = &log.damage {
-        // What is repaired is cut off, and a copy of it may be all that there is.
+        // A repair discards the damaged end, and without peers a copy of it may be all that is left.
         let damage = damage.clone();
         return match has_peers {
             true => Ok(Step::RepairLog),

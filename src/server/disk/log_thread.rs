@@ -1,5 +1,5 @@
-//! The thread that owns the log: it takes all that waits, makes it durable with one sync, and says
-//! so once.
+//! The thread that owns the log: it takes all queued work, makes it durable with one sync, and reports it
+//! once.
 //!
 //! Consensus issues what to persist in an order, and learns of the last ticket of a group only
 //! when everything up to it is durable. So a group may be written in any order that no crash can
@@ -29,14 +29,14 @@ use crate::server::threads::spawn;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::LogIndex;
 
-/// How long nothing must come before the last batch is marked as synced.
+/// Idle time after which the last batch is marked as synced.
 const MARK_AFTER: Duration = Duration::from_millis(10);
 
 const NOOP: u8 = 0;
 const COMMAND: u8 = 1;
 const CONFIGURATION: u8 = 2;
 
-/// What the log thread has to say. Called on that thread; must not block.
+/// Notifications by the log thread. Called on that thread; must not block.
 pub trait LogEvents: Send + 'static {
     /// Everything up to and including `ticket` is durable. Once per group.
     fn persisted(&mut self, ticket: Ticket);
@@ -52,7 +52,7 @@ pub trait LogEvents: Send + 'static {
     }
 }
 
-/// What a log takes up on the disk.
+/// The size of a log on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
     /// The first entry that it may hold.
@@ -63,7 +63,7 @@ pub struct LogSize {
     pub bytes: u64,
 }
 
-/// What one group commit was.
+/// The result of one group commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCommit {
     /// Tickets in it.
@@ -141,7 +141,7 @@ impl LogThread {
         })
     }
 
-    /// Hands work over; never waits. Tickets must rise, and the caller bounds what is under way.
+    /// Queues work; never waits. Tickets must rise, and the caller limits the work in flight.
     /// After [`LogEvents::fatal`] it does nothing.
     pub fn submit(&self, ticket: Ticket, unsaved: Unsaved) {
         let mut queue = self.shared.lock();
@@ -197,7 +197,7 @@ impl Drop for LogThread {
 }
 
 impl Queue {
-    /// There is nothing to do.
+    /// Whether there is nothing to do.
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.first.is_empty() && !self.end_quarantine
     }
@@ -205,26 +205,26 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // The queue is whole between any two statements that hold it.
+        // The queue is consistent between any two statements that hold the lock.
         self.queue.lock()
     }
 }
 
-/// Maximum number of unused segments that wait for a quiet moment to be deleted.
+/// Maximum number of unused segments whose deletion is deferred until the thread is idle.
 const OLD_SEGMENTS_MAX: usize = 2;
 
 /// What the thread does when there is no group to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IdleStage {
-    /// Something was written; wait a little, then mark it.
+    /// A batch was written; after a short wait it is marked as synced.
     Recent,
     /// The mark is written; slices of the next segment may be left.
     Preparing,
-    /// Nothing to do until something comes.
+    /// Nothing to do until new work arrives.
     Asleep,
 }
 
-/// What was found in the queue.
+/// The result of taking from the queue.
 enum Work {
     Group { end_quarantine: bool },
     Nothing,
@@ -240,7 +240,7 @@ struct Owner<D: Disk, E> {
     /// The group being written and its records, kept to be used again.
     group: VecDeque<(Ticket, Unsaved)>,
     items: Vec<Item>,
-    /// What was last said of it.
+    /// The size last reported.
     size: LogSize,
 }
 
@@ -259,7 +259,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         done
     }
 
-    /// Says what the log takes up, if that has changed.
+    /// Reports the size of the log, if it has changed.
     fn measure(&mut self) {
         let (segments, bytes) = self.log.size();
         let size = LogSize {
@@ -286,7 +286,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                     if end_quarantine {
                         self.log.end_quarantine()?;
                     }
-                    // Under steady load nothing is ever idle: keep in step with what fills up.
+                    // Under steady load the thread is never idle, so deletion must keep pace with it.
                     self.log.prepare_next(false)?;
                     if self.log.old_segments() > OLD_SEGMENTS_MAX {
                         self.log.delete_old()?;
@@ -314,7 +314,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         }
     }
 
-    /// Takes all that waits into `self.group`, waiting for it as `stage` allows.
+    /// Moves all queued work into `self.group`, waiting for it as `stage` allows.
     fn wait(&mut self, stage: IdleStage) -> Work {
         let idle = |queue: &mut Queue| queue.is_empty() && !queue.closing;
         let mut queue = self.shared.lock();
@@ -458,7 +458,7 @@ pub fn restore(
     })
 }
 
-/// What lies on the disks does not fit together.
+/// The log contains an entry that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RestoreError {
     /// An entry of a kind that a later version wrote.
@@ -466,7 +466,7 @@ pub enum RestoreError {
         "log entry {index} has kind {kind}, which this release cannot read; run the newer release"
     )]
     UnknownKind {
-        /// Its place.
+        /// Its index.
         index: LogIndex,
         /// Its kind.
         kind: u8,
@@ -476,7 +476,7 @@ pub enum RestoreError {
         "this release cannot read the configuration in log entry {index}; run the newer release"
     )]
     BadConfiguration {
-        /// Its place.
+        /// Its index.
         index: LogIndex,
     },
 }

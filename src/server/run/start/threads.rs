@@ -81,7 +81,7 @@ impl Queues {
 
     /// Ends the threads that work for the driver.
     fn stop_disk(&self) {
-        // This thread may be merging tables, so the urgent steps are done before it is joined.
+        // The GC thread may be merging tables, so it is stopped first: the others finish meanwhile.
         self.gc.send(GcWork::Stop);
         self.journal.send(StopJournal);
         self.log_compactor.send(StopCompactor);
