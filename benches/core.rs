@@ -12,7 +12,7 @@ use std::time::{Duration, Instant as Stopwatch};
 use leasehold::api::{Call, Consistency, Limits, PutRequest, Request};
 use leasehold::kv::{MemStore, apply};
 use leasehold::node::{Input, Node, NodeOptions, Output};
-use leasehold::raft::{Configuration, Payload, Restored, Timing};
+use leasehold::raft::{Configuration, Payload, RestoredState, Timing};
 use leasehold::time::Instant;
 use leasehold::types::{ClusterId, NodeId, RequestId, Role};
 
@@ -31,12 +31,12 @@ impl World {
     fn new() -> Self {
         let ids: Vec<NodeId> = (1..=NODES).map(NodeId).collect();
         let now = Instant::from_nanos(1_000_000_000);
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: Configuration {
                 voters: ids.iter().copied().collect(),
                 ..Configuration::default()
             },
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let node = |id: NodeId| {
             let options = NodeOptions {

@@ -23,7 +23,7 @@ use leasehold::kv::{Command, Operation};
 use leasehold::node::{
     Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult, Reader,
 };
-use leasehold::raft::{Configuration, Payload, Published, Restored, Timing};
+use leasehold::raft::{Configuration, Payload, Published, RestoredState, Timing};
 use leasehold::server::disk::store::{StateReader, StateStore, StoreError, StoreOptions};
 use leasehold::time::Clock;
 use leasehold::types::{ClusterId, LogId, LogIndex, NodeId};
@@ -58,12 +58,12 @@ impl SingleNode {
             check_interval: None,
             seed: 1,
         };
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: Configuration {
                 voters: [NodeId(1)].into(),
                 ..Configuration::default()
             },
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let node = Node::new(options, restored, true, 1, clock.now());
         let store_options = StoreOptions {

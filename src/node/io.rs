@@ -8,7 +8,7 @@ use crate::front::Truncation;
 use crate::kv::access::Author;
 use crate::kv::{HeldLeases, Reply};
 use crate::node::{QueriedLeases, SpaceReport};
-use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, Unsaved};
+use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, UnsavedState};
 use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 
 /// An input of a node.
@@ -75,7 +75,7 @@ pub struct InstalledSnapshot {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Make this durable, then report the ticket.
-    Persist(Ticket, Unsaved),
+    Persist(Ticket, UnsavedState),
     /// Send this; it may be lost.
     Send(Envelope),
     /// Apply these to the state machine, then report their replies.

@@ -20,7 +20,7 @@ use crate::api::{
     Call, Error, ErrorKind, Member, MemberAddRequest, MemberDetails, MemberInfo,
     MemberUpdateRequest, MembersResponse, Membership, Request, Response, ResponseBody,
 };
-use crate::raft::{Change, Configuration, Joining, MembershipError};
+use crate::raft::{Change, Configuration, JoinRole, MembershipError};
 use crate::time::Instant;
 use crate::types::{Incarnation, NodeId, RequestId};
 
@@ -72,9 +72,9 @@ impl Node {
                 let cluster = self.options.cluster_id;
                 let member = NodeId::derive(cluster, &details.name, details.incarnation);
                 let role = match add.replaces {
-                    Some(voter) => Joining::InPlaceOf(voter),
-                    None if add.learner => Joining::Learner,
-                    None => Joining::Voter,
+                    Some(voter) => JoinRole::InPlaceOf(voter),
+                    None if add.learner => JoinRole::Learner,
+                    None => JoinRole::Voter,
                 };
                 let details = Bytes::from(details.encode());
                 let change = Change::Add {

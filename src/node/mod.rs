@@ -46,7 +46,7 @@ use crate::api::{
 use crate::kv::access::Author;
 use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
-use crate::raft::{Consensus, Envelope, Message, Published, Restored, Timing};
+use crate::raft::{Consensus, Envelope, Message, Published, RestoredState, Timing};
 use crate::time::Instant;
 use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
 
@@ -146,7 +146,7 @@ impl Node {
     /// command, `revision` how far it has come; `now` is read after the data directory is locked.
     pub fn new(
         options: NodeOptions,
-        restored: Restored,
+        restored: RestoredState,
         bootstrapped: bool,
         revision: i64,
         now: Instant,

@@ -103,7 +103,7 @@ pub trait TurnEffects {
 /// What the data directory of a node says, as far as its marks can still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// The member may have lost everything ([`crate::raft::Restored::unproven`]).
+    /// The member may have lost everything ([`crate::raft::RestoredState::unproven`]).
     is_unproven: bool,
     is_quarantined: bool,
     is_tripped: bool,
@@ -293,7 +293,7 @@ mod tests {
     use crate::api::Limits;
     use crate::node::{AutoCompaction, LeaseOptions, NodeOptions};
     use crate::raft::{
-        Configuration, Envelope, Heartbeat, Message, Restored, RoundId, Ticket, Timing,
+        Configuration, Envelope, Heartbeat, Message, RestoredState, RoundId, Ticket, Timing,
     };
     use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
@@ -315,12 +315,12 @@ mod tests {
 
     /// One voter of three, which has kept its silence after the start.
     fn follower(clock: &StillClock) -> Node {
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: Configuration {
                 voters: [1, 2, 3].map(NodeId).into(),
                 ..Configuration::default()
             },
-            ..Restored::default()
+            ..RestoredState::default()
         };
         clock.pass(10_000);
         let node = Node::new(options(), restored, true, 1, clock.now());

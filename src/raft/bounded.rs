@@ -52,12 +52,12 @@ where
     C: Default + IntoIterator + Extend<C::Item>,
     C::Item: Deserialize<'de> + Weigh,
 {
-    deserializer.deserialize_seq(Bounded::<MOST, C>(PhantomData))
+    deserializer.deserialize_seq(BoundedVisitor::<MOST, C>(PhantomData))
 }
 
-struct Bounded<const MOST: usize, C>(PhantomData<C>);
+struct BoundedVisitor<const MOST: usize, C>(PhantomData<C>);
 
-impl<'de, const MOST: usize, C> Visitor<'de> for Bounded<MOST, C>
+impl<'de, const MOST: usize, C> Visitor<'de> for BoundedVisitor<MOST, C>
 where
     C: Default + IntoIterator + Extend<C::Item>,
     C::Item: Deserialize<'de> + Weigh,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::raft::consensus::Quarantine;
 use crate::raft::role::{Follower, RoleState};
 use crate::raft::{
-    Append, Appended, Consensus, Heard, Heartbeat, HeartbeatReply, Message, Output, PROMISE_MAX,
+    Append, AppendReply, Consensus, Heard, Heartbeat, HeartbeatReply, Message, Output, PROMISE_MAX,
     Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin, RejoinReply,
     RoundId, Verdict,
 };
@@ -261,7 +261,7 @@ impl Consensus {
             self.ask_for_state(leader);
         }
         for verdict in stored.into_iter().chain(conflict.map(Verdict::Conflict)) {
-            let answer = Appended { heard, verdict };
+            let answer = AppendReply { heard, verdict };
             self.send(leader, Message::Appended(answer));
         }
         self.put_questions(leader);

@@ -9,7 +9,7 @@ use crate::raft::published::LeaseCell;
 use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{
-    Append, Appended, Confirmed, Consensus, Envelope, Heard, Heartbeat, HeartbeatReply,
+    Append, AppendReply, Confirmation, Consensus, Envelope, Heard, Heartbeat, HeartbeatReply,
     Invalidation, Message, Output, Payload, ProposalError, ReadIndex, ReadIndexReply, ReadMode,
     ReadPermit, ReadRefusal, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict,
 };
@@ -164,7 +164,7 @@ impl Consensus {
         }
     }
 
-    pub(super) fn handle_appended(&mut self, from: NodeId, reply: Appended) {
+    pub(super) fn handle_appended(&mut self, from: NodeId, reply: AppendReply) {
         let last = self.log.last().index;
         let heartbeat = self.timing.heartbeat_interval;
         let told = match reply.verdict {
@@ -212,7 +212,7 @@ impl Consensus {
         let ReadIndex { name, mode } = question;
         let cell = leader.lease.cell();
         let confirmed = match cell.check(self.now, self.commit) {
-            Some(permit) if mode != ReadMode::Quorum => Some(Confirmed {
+            Some(permit) if mode != ReadMode::Quorum => Some(Confirmation {
                 index: if planted!(AnswerOfApplied) {
                     self.applied
                 } else {
@@ -221,7 +221,7 @@ impl Consensus {
                 lease_remaining: permit.lease_remaining(),
             }),
             #[cfg(leasehold_bugs)]
-            _ if planted!(AnswerUnconfirmed) && self.applied >= cell.floor => Some(Confirmed {
+            _ if planted!(AnswerUnconfirmed) && self.applied >= cell.floor => Some(Confirmation {
                 index: self.commit.max(cell.floor),
                 lease_remaining: Some(Duration::from_millis(1)),
             }),
@@ -247,7 +247,7 @@ impl Consensus {
         peer: NodeId,
         name: RoundId,
         mode: ReadMode,
-        confirmed: Option<Confirmed>,
+        confirmed: Option<Confirmation>,
     ) {
         let reply = ReadIndexReply {
             name,
@@ -417,7 +417,7 @@ impl Consensus {
                 {
                     progress.questions = progress.questions.saturating_sub(1);
                 }
-                let confirmed = Confirmed {
+                let confirmed = Confirmation {
                     index,
                     lease_remaining: permit.lease_remaining(),
                 };

@@ -31,8 +31,8 @@ use crate::raft::leader::unknown_peers;
 use crate::raft::quorum::DETAILS_BYTES_MAX;
 use crate::raft::role::RoleState;
 use crate::raft::{
-    Change, Configuration, Consensus, Invalidation, Joining, MEMBERS_MAX, MembershipError, Message,
-    Payload, ProposalError,
+    Change, Configuration, Consensus, Invalidation, JoinRole, MEMBERS_MAX, MembershipError,
+    Message, Payload, ProposalError,
 };
 use crate::time::Instant;
 use crate::types::{LogId, NodeId};
@@ -98,12 +98,12 @@ impl Consensus {
                 }
                 next.learners.insert(*member);
                 match role {
-                    Joining::Learner => {}
-                    Joining::Voter => _ = next.joining.insert(*member, None),
-                    Joining::InPlaceOf(voter) if now.voters.contains(voter) => {
+                    JoinRole::Learner => {}
+                    JoinRole::Voter => _ = next.joining.insert(*member, None),
+                    JoinRole::InPlaceOf(voter) if now.voters.contains(voter) => {
                         next.joining.insert(*member, Some(*voter));
                     }
-                    Joining::InPlaceOf(_) => return Err(MembershipError::NoVoter),
+                    JoinRole::InPlaceOf(_) => return Err(MembershipError::NoVoter),
                 }
                 keep(&mut next, *member, details)?;
             }

@@ -70,7 +70,7 @@ pub enum Message {
     /// Entries of the leader's log, which is a heartbeat too.
     Append(Append),
     /// The answer to an [`Append`], once what it acknowledges is durable.
-    Appended(Appended),
+    Appended(AppendReply),
     /// Campaign now: the leader of this term has given up its lease for you.
     TimeoutNow(TimeoutNow),
     /// The leader of this term has stopped for good: promises made to it are void (P36).
@@ -228,7 +228,7 @@ pub struct Append {
 
 /// The answer to an [`Append`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Appended {
+pub struct AppendReply {
     /// The round, and the promise.
     pub heard: Heard,
     /// The result.
@@ -302,7 +302,7 @@ pub struct ReadIndexReply {
     /// As it was asked.
     pub mode: ReadMode,
     /// What the reads must see; `None` if the lease alone was to confirm it, and is void.
-    pub confirmed: Option<Confirmed>,
+    pub confirmed: Option<Confirmation>,
 }
 
 /// What a replica's state is at some entry.
@@ -316,7 +316,7 @@ pub struct StateHash {
 
 /// What a leader says of itself, confirmed after it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Confirmed {
+pub struct Confirmation {
     /// Its commit index, captured after the question arrived; never below what it was elected
     /// with (A7, A11).
     pub index: LogIndex,

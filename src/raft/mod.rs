@@ -62,14 +62,15 @@ pub use consensus::Consensus;
 pub use entry::{Entry, Payload, ReadMode};
 pub(crate) use leader_lease::LeaderLease;
 pub use message::{
-    APPEND_WEIGHT_MAX, Append, Appended, Ballot, Confirmed, Conflict, Envelope, Heard, Heartbeat,
-    HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason, Rejoin,
-    RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote, VoteReply,
+    APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Heard,
+    Heartbeat, HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason,
+    Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote, VoteReply,
 };
 pub use output::{
-    HardState, Input, LogBase, Output, ReadId, ReadRefusal, Restored, Status, Ticket, Unsaved,
+    HardState, Input, LogBase, Output, ReadId, ReadRefusal, RestoredState, Status, Ticket,
+    UnsavedState,
 };
-pub use proposal::{COMMAND_BYTES_MAX, Change, Joining, MembershipError, ProposalError};
+pub use proposal::{COMMAND_BYTES_MAX, Change, JoinRole, MembershipError, ProposalError};
 pub use published::{Invalidation, LeaseCell, LeaseCounters, Published, ReadPermit};
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
 pub use staleness::{Staleness, StalenessBound};

@@ -37,7 +37,7 @@ pub struct LogBase {
 
 /// One unit of persistence. Everything in it is durable before its ticket is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Unsaved {
+pub struct UnsavedState {
     /// The new hard state, if it changed. Written before the entries.
     pub hard_state: Option<HardState>,
     /// The log begins after this entry now. If the log holds that very entry, what follows it stays
@@ -50,7 +50,7 @@ pub struct Unsaved {
 
 /// What a node finds on its disks when it starts.
 #[derive(Clone, Debug, Default)]
-pub struct Restored {
+pub struct RestoredState {
     /// The vote file's content.
     pub hard_state: HardState,
     /// Where the log begins: the last entry it no longer holds; index 0 for a whole log.
@@ -78,7 +78,7 @@ pub struct Restored {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Make this durable, then report the ticket.
-    Persist(Ticket, Unsaved),
+    Persist(Ticket, UnsavedState),
     /// Send this; it may be lost.
     Send(Envelope),
     /// Apply these, then report the last index.

@@ -17,7 +17,7 @@ pub enum Change {
         /// What the shell keeps about it.
         details: Bytes,
         /// What it becomes.
-        role: Joining,
+        role: JoinRole,
     },
     /// A learner that has caught up becomes a voter.
     Promote(NodeId),
@@ -34,7 +34,7 @@ pub enum Change {
 
 /// What a new member becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joining {
+pub enum JoinRole {
     /// A learner, until it is promoted by a change.
     Learner,
     /// A voter, as soon as it has caught up.

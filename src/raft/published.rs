@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::{Confirmed, Staleness};
+use crate::raft::{Confirmation, Staleness};
 use crate::sync::{AtomicU8, AtomicU64, Count, Ordering, Slot};
 use crate::time::Instant;
 use crate::types::{LogIndex, NodeId, Role, Term};
@@ -149,7 +149,7 @@ impl ReadPermit {
     }
 
     /// `leader` of `term`, confirmed after it was asked, permits a read of a follower (F1).
-    pub(super) fn by_leader(confirmed: Confirmed, leader: NodeId, term: Term) -> Self {
+    pub(super) fn by_leader(confirmed: Confirmation, leader: NodeId, term: Term) -> Self {
         Self {
             index: confirmed.index,
             term,

@@ -11,10 +11,10 @@
 //! - the log stays if it holds the very entry that the state ends with, for what follows it may be
 //!   acknowledged; any other log is either all before that entry or not of a leader's log there;
 //! - the new base is durable before anything is acknowledged that rests on it, and a crash between
-//!   base and state leaves a replica that knows it has no state ([`Restored::applied`] before its
+//!   base and state leaves a replica that knows it has no state ([`RestoredState::applied`] before its
 //!   base): it follows, votes by its log, and asks for a state again.
 //!
-//! [`Restored::applied`]: crate::raft::Restored::applied
+//! [`RestoredState::applied`]: crate::raft::RestoredState::applied
 
 use crate::raft::role::RoleState;
 use crate::raft::{Consensus, LogBase, Message, Output};

@@ -18,8 +18,8 @@ use leasehold::kv::{
     Command, LeaseGrant, LeaseMark, LeaseMarkKind, MemStore, Operation, Space, Span, View,
 };
 use leasehold::raft::{
-    Append, Appended, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, Message, Payload,
-    RoundId, Verdict, Vote,
+    Append, AppendReply, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, Message,
+    Payload, RoundId, Verdict, Vote,
 };
 use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
@@ -259,7 +259,7 @@ fn raft() -> Raft {
                 base: LogId::new(LogIndex(2), Term(1)),
                 entries: entries.collect(),
             })),
-            says(Message::Appended(Appended {
+            says(Message::Appended(AppendReply {
                 heard,
                 verdict: Verdict::Durable(LogIndex(4)),
             })),

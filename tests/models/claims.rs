@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold::raft::{
-    Ballot, Envelope, Message, PreVoteReply, Reason, Unsaved, Verdict, VoteReply,
+    Ballot, Envelope, Message, PreVoteReply, Reason, UnsavedState, Verdict, VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// R5: nobody cuts what is committed.
-    pub(crate) fn check_write(&mut self, n: usize, unsaved: &Unsaved) {
+    pub(crate) fn check_write(&mut self, n: usize, unsaved: &UnsavedState) {
         let Some(first) = unsaved.entries.first() else {
             return;
         };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold::raft::{Envelope, Unsaved};
+use leasehold::raft::{Envelope, UnsavedState};
 use stateright::Model;
 
 use crate::replica::Replica;
@@ -40,7 +40,7 @@ fn read_alike(one: &World, other: &World) -> bool {
                 let cell = replica.cell.as_ref()?;
                 Some((cell.term, cell.floor, cell.remaining(replica.clock)?))
             };
-            let writes = |replica: &Replica| -> Vec<Unsaved> {
+            let writes = |replica: &Replica| -> Vec<UnsavedState> {
                 let writes = replica.writes.iter();
                 writes.map(|(_, unsaved)| unsaved.clone()).collect()
             };

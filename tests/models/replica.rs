@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::raft::{
-    Configuration, Consensus, Entry, HardState, LeaseCell, Restored, Ticket, Timing, Unsaved,
+    Configuration, Consensus, Entry, HardState, LeaseCell, RestoredState, Ticket, Timing,
+    UnsavedState,
 };
 use leasehold::time::Instant;
 use leasehold::types::{LogId, LogIndex, NodeId};
@@ -19,7 +20,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn write(&mut self, unsaved: &Unsaved) {
+    pub(crate) fn write(&mut self, unsaved: &UnsavedState) {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
         }
@@ -58,7 +59,7 @@ pub(crate) struct Replica {
     pub(crate) core: Arc<Consensus>,
     pub(crate) disk: Disk,
     /// Writes on their way, oldest first.
-    pub(crate) writes: VecDeque<(Ticket, Unsaved)>,
+    pub(crate) writes: VecDeque<(Ticket, UnsavedState)>,
     pub(crate) clock: Instant,
     /// Which life of the process this is.
     pub(crate) life: u64,
@@ -90,7 +91,7 @@ impl Replica {
         clock: Instant,
         life: u64,
     ) -> Self {
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: disk.hard,
             base: LogId::default(),
             base_configuration: configuration.clone(),

@@ -22,7 +22,7 @@ use leasehold::log::{
 };
 use leasehold::node::recovery;
 use leasehold::node::recovery::{Bootstrap, LogFacts, OpenLog, Opened, StateFacts, Step, Unproven};
-use leasehold::raft::{Configuration, Entry, HardState, Payload, Unsaved};
+use leasehold::raft::{Configuration, Entry, HardState, Payload, UnsavedState};
 use leasehold::types::{Incarnation, LogId, LogIndex, NodeId, Term};
 
 use crate::clock::{MS, Nanos, US};
@@ -63,7 +63,7 @@ pub(crate) struct SimDisk {
     written: BTreeSet<LogId>,
     real: Option<RealLog>,
     /// Written, and not known to be synced.
-    under_way: Vec<Unsaved>,
+    under_way: Vec<UnsavedState>,
     /// The log was damaged, and the replica has not got everything back since (A23).
     pub(crate) quarantined: bool,
     /// It has reported syncs that it did not do: what is found after a crash is what there is.
@@ -145,7 +145,7 @@ impl SimDisk {
     }
 
     /// Begins to write `batch`; says how long its sync takes.
-    pub(crate) fn write(&mut self, now: Nanos, batch: Vec<Unsaved>) -> Nanos {
+    pub(crate) fn write(&mut self, now: Nanos, batch: Vec<UnsavedState>) -> Nanos {
         assert!(self.under_way.is_empty(), "one batch at a time");
         let votes = batch.iter().filter(|u| u.hard_state.is_some()).count() as u64;
         if self.real.is_some() {
@@ -593,7 +593,7 @@ impl SimDisk {
         self.entries.get(place).map(|entry| entry.id.term)
     }
 
-    fn keep(&mut self, unsaved: Unsaved, entries_max: usize) {
+    fn keep(&mut self, unsaved: UnsavedState, entries_max: usize) {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
         }
@@ -652,7 +652,7 @@ impl RealLog {
     }
 
     /// Makes a group durable as the log thread does; whether that went well.
-    fn write(&mut self, group: &[Unsaved]) -> bool {
+    fn write(&mut self, group: &[UnsavedState]) -> bool {
         let Some(log) = &mut self.log else {
             return false;
         };

@@ -11,7 +11,7 @@ use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
 use leasehold::node::turn::{Asleep, Idle, Marks, Stamped, Taken};
 use leasehold::node::{Captured, Input, Looked, Node, Read, ReadBuffer};
-use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, Unsaved};
+use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, UnsavedState};
 use leasehold::time::Instant;
 use leasehold::types::{LogId, RequestId};
 
@@ -136,7 +136,7 @@ pub(crate) struct Driver {
 /// The thread that makes things durable.
 #[derive(Default)]
 pub(crate) struct LogThread {
-    pub(crate) queue: Vec<(Ticket, Unsaved)>,
+    pub(crate) queue: Vec<(Ticket, UnsavedState)>,
     pub(crate) writing: Option<Ticket>,
     pub(crate) busy: bool,
 }

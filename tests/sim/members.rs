@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use leasehold::node::Input;
-use leasehold::raft::{Change, Configuration, Entry, Joining, Payload};
+use leasehold::raft::{Change, Configuration, Entry, JoinRole, Payload};
 use leasehold::types::NodeId;
 
 use crate::machine::Mail;
@@ -81,8 +81,8 @@ pub(crate) fn added(node: usize, votes: bool) -> Change {
         member: id(node),
         details: details(node),
         role: match votes {
-            true => Joining::Voter,
-            false => Joining::Learner,
+            true => JoinRole::Voter,
+            false => JoinRole::Learner,
         },
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn replaced(node: usize, by: usize) -> Change {
     Change::Add {
         member: id(by),
         details: details(by),
-        role: Joining::InPlaceOf(id(node)),
+        role: JoinRole::InPlaceOf(id(node)),
     }
 }
 

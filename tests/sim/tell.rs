@@ -4,7 +4,7 @@ use leasehold::api::{
     Call, Compare, CompareTarget, DeleteRangeRequest, Error, KeyRange, PutRequest, RangeRequest,
     RangeResponse, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
 };
-use leasehold::raft::{Ballot, Envelope, Heard, Message, RoundId, Status, Unsaved, Verdict};
+use leasehold::raft::{Ballot, Envelope, Heard, Message, RoundId, Status, UnsavedState, Verdict};
 
 use crate::history;
 
@@ -111,7 +111,7 @@ pub(crate) fn status(status: &Status) -> String {
 }
 
 /// What is to be made durable.
-pub(crate) fn unsaved(unsaved: &Unsaved) -> String {
+pub(crate) fn unsaved(unsaved: &UnsavedState) -> String {
     let hard = unsaved.hard_state.map(|hard| {
         let vote = hard.vote.map(|vote| format!(" vote {vote}"));
         format!(" {}{}", hard.term, vote.unwrap_or_default())

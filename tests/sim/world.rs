@@ -11,7 +11,7 @@ use leasehold::api::{Call, Error, Limits, MemberInfo, Response};
 use leasehold::kv;
 use leasehold::node::turn::{Idle, Marks};
 use leasehold::node::{Input, LeaseOptions, Node, NodeOptions};
-use leasehold::raft::{Configuration, Envelope, Restored};
+use leasehold::raft::{Configuration, Envelope, RestoredState};
 use leasehold::types::{ClusterId, LogIndex, NodeId, Role};
 
 use crate::checkers::Judge;
@@ -423,7 +423,7 @@ impl World {
         let look = machine.disk.state.look();
         let progress = look.progress();
         let founded = kv::cluster_info(&look).expect("memory does not fail");
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: machine.disk.hard(),
             base: machine.disk.base(),
             base_configuration: configuration,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use leasehold::raft::{Entry, HardState, Ticket, Unsaved};
+use leasehold::raft::{Entry, HardState, Ticket, UnsavedState};
 use leasehold::types::LogIndex;
 
 /// What is on the disk, and what is on its way there.
@@ -10,7 +10,7 @@ use leasehold::types::LogIndex;
 pub struct Disk {
     pub hard_state: HardState,
     pub entries: Vec<Entry>,
-    pub writing: VecDeque<(Ticket, Unsaved)>,
+    pub writing: VecDeque<(Ticket, UnsavedState)>,
 }
 
 impl Disk {

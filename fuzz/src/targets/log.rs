@@ -13,7 +13,7 @@ use leasehold::log::{
     Base, Disk, DiskError, DiskFile, Item, Log, LogError, LogOptions, Record, Recovery, Verdict,
     Vote,
 };
-use leasehold::raft::{Consensus, Entry, HardState, Input, Payload, Restored, Timing};
+use leasehold::raft::{Consensus, Entry, HardState, Input, Payload, RestoredState, Timing};
 use leasehold::time::Instant;
 use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 
@@ -385,7 +385,7 @@ fn start_consensus(found: &Recovery) {
         id: record.id,
         payload: Payload::Command(record.payload.clone()),
     });
-    let restored = Restored {
+    let restored = RestoredState {
         hard_state: HardState {
             term: found.vote.term,
             vote: found.vote.voted_for,
@@ -396,7 +396,7 @@ fn start_consensus(found: &Recovery) {
         entries: entries.collect(),
         applied: found.base.index,
         quarantined: found.quarantined,
-        ..Restored::default()
+        ..RestoredState::default()
     };
     let mut now = Instant::from_nanos(1);
     let mut node = Consensus::new(NODE, Timing::default(), restored, 1, now);

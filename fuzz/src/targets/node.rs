@@ -15,7 +15,7 @@ use leasehold::api::{
 use leasehold::kv;
 use leasehold::kv::{Command, Fault, MemStore, Operation};
 use leasehold::node::{Input, Node, NodeOptions, Output};
-use leasehold::raft::{Entry, Payload, Restored, Timing};
+use leasehold::raft::{Entry, Payload, RestoredState, Timing};
 use leasehold::time::Instant;
 use leasehold::types::{ClusterId, LogIndex, NodeId, RequestId, SessionId};
 
@@ -69,9 +69,9 @@ impl World {
     fn begin(draw: &mut Draw<'_>) -> Self {
         let members = if draw.one_in(4) { 1 } else { 3 };
         let now = Instant::from_nanos(1_000_000_000);
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: voters(1..=members),
-            ..Restored::default()
+            ..RestoredState::default()
         };
         Self {
             node: Node::new(options(1), restored, false, 1, now),
@@ -269,13 +269,13 @@ impl World {
         let quarantined = draw.one_in(8);
         self.was_damaged |= quarantined;
         let progress = kv::progress(&self.store).expect("memory does not fail");
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: self.disk.hard_state,
             base_configuration: voters(1..=self.members),
             entries: self.disk.entries.clone(),
             applied: progress.applied.index,
             quarantined,
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let bootstrapped = kv::cluster_info(&self.store).expect("memory does not fail");
         self.peers.log.clone_from(&self.disk.entries);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::raft::{
-    Append, Appended, Ballot, Configuration, Confirmed, Conflict, Consensus, Entry, Envelope,
+    Append, AppendReply, Ballot, Configuration, Confirmation, Conflict, Consensus, Entry, Envelope,
     Heard, Heartbeat, HeartbeatReply, Message, Payload, PreVote, PreVoteReply, ReadIndex,
-    ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, Unsaved, Verdict,
-    Vote, VoteReply,
+    ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, UnsavedState,
+    Verdict, Vote, VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Term};
 
@@ -65,7 +65,7 @@ impl Peers {
     }
 
     /// The node wants this to be written.
-    pub fn write(&mut self, unsaved: &Unsaved) {
+    pub fn write(&mut self, unsaved: &UnsavedState) {
         if let Some(first) = unsaved.entries.first() {
             self.log.truncate(place(first.id.index));
         }
@@ -101,14 +101,14 @@ impl Peers {
             Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
                 name: question.name,
                 mode: question.mode,
-                confirmed: Some(Confirmed {
+                confirmed: Some(Confirmation {
                     index: self.log.last().map_or(LogIndex(0), |entry| entry.id.index),
                     lease_remaining: draw.bool().then_some(Duration::from_millis(400)),
                 }),
             }),
             Message::Append(append) => {
                 let through = append.entries.last().map_or(append.base, |entry| entry.id);
-                Message::Appended(Appended {
+                Message::Appended(AppendReply {
                     heard: heard(append.heartbeat.round),
                     verdict: Verdict::Durable(through.index),
                 })
@@ -172,7 +172,7 @@ impl Peers {
                 name: RoundId(draw.number(&[self.name])),
             }),
             6 | 7 => Message::Append(self.append(draw, node, term)),
-            8 => Message::Appended(Appended {
+            8 => Message::Appended(AppendReply {
                 heard: self.heard(draw),
                 verdict: match draw.below(3) {
                     0 => Verdict::Durable(self.index(draw, node)),
@@ -199,7 +199,7 @@ impl Peers {
             13 => Message::ReadIndexReply(ReadIndexReply {
                 name: RoundId(draw.number(&[self.name])),
                 mode: mode(draw),
-                confirmed: draw.bool().then(|| Confirmed {
+                confirmed: draw.bool().then(|| Confirmation {
                     index: self.index(draw, node),
                     lease_remaining: draw.bool().then(|| length(draw)),
                 }),

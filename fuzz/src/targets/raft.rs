@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::raft::{
-    Ballot, Change, Consensus, Entry, Envelope, Input, Joining, Message, Output, ReadId, Restored,
-    Ticket, Timing, TimingOptions, Unsaved, Verdict,
+    Ballot, Change, Consensus, Entry, Envelope, Input, JoinRole, Message, Output, ReadId,
+    RestoredState, Ticket, Timing, TimingOptions, UnsavedState, Verdict,
 };
 use leasehold::time::Instant;
 use leasehold::types::{LogIndex, NodeId, Role, Term};
@@ -76,10 +76,10 @@ impl World {
             _ => u64::MAX / 2,
         });
         let alone = shape >> 3 & 3 == 3;
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: voters(1..=if alone { 1 } else { 3 }),
             unproven: shape >> 5 & 1 == 1,
-            ..Restored::default()
+            ..RestoredState::default()
         };
         Self {
             node: Consensus::new(NODE, timing, restored, 1, now),
@@ -180,14 +180,14 @@ impl World {
             // The machine was started anew, and its clocks with it.
             self.now = Instant::from_nanos(u64::from(draw.byte()) << 30);
         }
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: self.disk.hard_state,
             base_configuration: voters(1..=3),
             entries: self.disk.entries.clone(),
             applied: self.applied.min(self.disk.last()),
             quarantined: draw.one_in(8),
             lease_tripped: draw.one_in(8),
-            ..Restored::default()
+            ..RestoredState::default()
         };
         self.applied = restored.applied;
         self.committed.truncate(self.applied.0 as usize);
@@ -255,7 +255,7 @@ impl World {
         self.look();
     }
 
-    fn persist(&mut self, ticket: Ticket, unsaved: Unsaved) {
+    fn persist(&mut self, ticket: Ticket, unsaved: UnsavedState) {
         assert_eq!(ticket.0, self.issued.0 + 1, "tickets rise by one");
         self.issued = ticket;
         self.peers.write(&unsaved);
@@ -336,9 +336,9 @@ fn change(draw: &mut Draw<'_>) -> Change {
     match draw.below(5) {
         0 => {
             let roles = [
-                Joining::Learner,
-                Joining::Voter,
-                Joining::InPlaceOf(NodeId(2)),
+                JoinRole::Learner,
+                JoinRole::Voter,
+                JoinRole::InPlaceOf(NodeId(2)),
             ];
             Change::Add {
                 member,

@@ -203,11 +203,11 @@ pub enum Step {
 /// How the node starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// See [`crate::raft::Restored::quarantined`].
+    /// See [`crate::raft::RestoredState::quarantined`].
     pub quarantined: bool,
-    /// See [`crate::raft::Restored::unproven`].
+    /// See [`crate::raft::RestoredState::unproven`].
     pub unproven: bool,
-    /// See [`crate::raft::Restored::lease_tripped`].
+    /// See [`crate::raft::RestoredState::lease_tripped`].
     pub lease_tripped: bool,
     /// The state ends before the log begins: a peer has to send one.
     pub lacks_state: bool,

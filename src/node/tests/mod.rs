@@ -71,12 +71,12 @@ impl World {
     fn with(count: u64, adjust: impl Fn(&mut NodeOptions)) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let ids: Vec<NodeId> = (1..=count).map(NodeId).collect();
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: Configuration {
                 voters: ids.iter().copied().collect(),
                 ..Configuration::default()
             },
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let replica = |id: NodeId| {
             let mut options = NodeOptions {

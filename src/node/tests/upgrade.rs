@@ -1,7 +1,7 @@
 //! Nodes of two releases beside each other: what the cluster agrees on, and when.
 
 use super::*;
-use crate::raft::{Change, Joining};
+use crate::raft::{Change, JoinRole};
 use crate::types::VersionRange;
 
 /// The release before the first, which knows nothing that is in a log today; and the one after it.
@@ -94,7 +94,7 @@ fn a_learner_has_to_know_it_too() {
     let change = Change::Add {
         member: NodeId(9),
         details: bytes::Bytes::new(),
-        role: Joining::Learner,
+        role: JoinRole::Learner,
     };
     // What it is sent is of no interest here.
     world.cut.push(NodeId(9));

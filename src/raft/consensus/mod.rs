@@ -23,8 +23,8 @@ use crate::raft::role::{Follower, RoleState};
 use crate::raft::staleness::StalenessTracker;
 use crate::raft::{
     Ballot, COMMAND_BYTES_MAX, Configuration, Envelope, HardState, Input, Invalidation, Message,
-    Output, Payload, ProposalError, Published, ReadId, ReadMode, ReadRefusal, Restored, RoundId,
-    Status, Ticket, Timing, Unsaved,
+    Output, Payload, ProposalError, Published, ReadId, ReadMode, ReadRefusal, RestoredState,
+    RoundId, Status, Ticket, Timing, UnsavedState,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -125,8 +125,14 @@ impl Consensus {
     /// locked (A3): from it on, no vote is given for as long as an earlier life can have promised.
     // Long: whether anything acknowledged may be gone is decided from all of it at once, and each
     // line of the struct follows from that.
-    pub fn new(id: NodeId, timing: Timing, restored: Restored, seed: u64, now: Instant) -> Self {
-        let Restored {
+    pub fn new(
+        id: NodeId,
+        timing: Timing,
+        restored: RestoredState,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        let RestoredState {
             hard_state: mut hard,
             base,
             base_configuration,
@@ -477,7 +483,7 @@ impl Consensus {
 
     /// Whether an assumption that leases rest on was seen to fail, here or in a life before, and
     /// no operator has said since that it holds again. While so, this node serves no leased reads
-    /// (P37). To be remembered across restarts ([`Restored::lease_tripped`]).
+    /// (P37). To be remembered across restarts ([`RestoredState::lease_tripped`]).
     pub fn lease_tripped(&self) -> bool {
         self.tripped
     }
@@ -870,7 +876,7 @@ impl Consensus {
             self.hard_ticket = ticket;
         }
         let (base, entries) = self.log.take_unsaved(ticket);
-        let unsaved = Unsaved {
+        let unsaved = UnsavedState {
             hard_state,
             base,
             entries,
@@ -979,7 +985,7 @@ mod tests {
     #[test]
     fn a_damaged_log_is_not_taken_for_committed_because_something_was_applied() {
         let now = Instant::from_nanos(1_000_000_000);
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: HardState {
                 term: Term(2),
                 ..HardState::default()
@@ -991,7 +997,7 @@ mod tests {
             entries: vec![entry(1, 1), entry(2, 1)],
             applied: LogIndex(2),
             quarantined: true,
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let mut node = Consensus::new(NodeId(2), Timing::default(), restored, 7, now);
         settle(&mut node, now);

@@ -332,17 +332,17 @@ fn change_members(world: &mut World, rng: &mut fastrand::Rng, nodes: u64) {
             0 => Change::Add {
                 member,
                 details,
-                role: Joining::Learner,
+                role: JoinRole::Learner,
             },
             1..=2 => Change::Add {
                 member,
                 details,
-                role: Joining::Voter,
+                role: JoinRole::Voter,
             },
             3 => Change::Add {
                 member,
                 details,
-                role: Joining::InPlaceOf(other),
+                role: JoinRole::InPlaceOf(other),
             },
             4 => Change::Promote(member),
             5 => Change::Remove(member),
@@ -447,7 +447,7 @@ fn any_message_whatever_has_a_result() {
         });
         let entries: Vec<_> = entries.collect();
         let term = Term(if entries.is_empty() { 0 } else { 1 });
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: HardState {
                 term,
                 ..HardState::default()
@@ -456,7 +456,7 @@ fn any_message_whatever_has_a_result() {
             applied: LogIndex(entries.len() as u64 / 2),
             entries,
             quarantined: rng.u8(0..8) == 0,
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let mut applied = restored.applied;
         let mut node = Consensus::new(NodeId(1), Timing::default(), restored, seed, now);
@@ -595,7 +595,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
                 entries: entries.collect(),
             })
         }
-        8 => Message::Appended(Appended {
+        8 => Message::Appended(AppendReply {
             heard,
             verdict: match rng.u8(0..3) {
                 0 => Verdict::Durable(index),
@@ -614,7 +614,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         13 => Message::ReadIndexReply(ReadIndexReply {
             name: round,
             mode,
-            confirmed: rng.bool().then(|| Confirmed {
+            confirmed: rng.bool().then(|| Confirmation {
                 index,
                 lease_remaining: rng.bool().then_some(promise),
             }),

@@ -420,11 +420,11 @@ impl Stage {
                         member,
                         details,
                         role: match how {
-                            ["learner"] => Joining::Learner,
-                            [] => Joining::Voter,
+                            ["learner"] => JoinRole::Learner,
+                            [] => JoinRole::Voter,
                             [place] => {
                                 let voter = place.strip_prefix("for=").expect("for=voter");
-                                Joining::InPlaceOf(NodeId(number(voter)))
+                                JoinRole::InPlaceOf(NodeId(number(voter)))
                             }
                             _ => panic!("add {how:?}?"),
                         },
@@ -645,7 +645,7 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
                     .collect(),
             })
         }
-        "append!" => Message::Appended(Appended {
+        "append!" => Message::Appended(AppendReply {
             heard,
             verdict: Verdict::Durable(LogIndex(number(field("durable", "0")))),
         }),

@@ -15,7 +15,7 @@ use crate::raft::role::RoleState;
 use crate::raft::tests::script;
 use crate::raft::{
     Change, Configuration, Consensus, Entry, Envelope, HardState, Input, LogBase, Output,
-    ProposalError, ReadId, ReadMode, Restored, StalenessBound, Ticket, Timing, Unsaved,
+    ProposalError, ReadId, ReadMode, RestoredState, StalenessBound, Ticket, Timing, UnsavedState,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Term};
@@ -75,7 +75,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    fn write(&mut self, unsaved: Unsaved) {
+    fn write(&mut self, unsaved: UnsavedState) {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
         }
@@ -101,7 +101,7 @@ impl Disk {
 pub(super) struct Site {
     pub(super) node: Option<Consensus>,
     pub(super) disk: Disk,
-    writes: VecDeque<(u64, Ticket, Unsaved)>,
+    writes: VecDeque<(u64, Ticket, UnsavedState)>,
     pub(super) disk_delay: u64,
     pub(super) disk_stalled: bool,
     pub(super) boot: Hand,
@@ -288,7 +288,7 @@ impl World {
         let bootstrap = self.bootstrap.clone();
         let site = self.site(id);
         site.lives += 1;
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: site.disk.hard,
             base: site.disk.base,
             base_configuration: bootstrap,

@@ -24,7 +24,9 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::log::{Base, Disk, Item, Log, LogError, Preparation, Record, Recovery, Vote};
-use crate::raft::{Configuration, Entry, HardState, LogBase, Payload, Restored, Ticket, Unsaved};
+use crate::raft::{
+    Configuration, Entry, HardState, LogBase, Payload, RestoredState, Ticket, UnsavedState,
+};
 use crate::server::threads::spawn;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::LogIndex;
@@ -94,7 +96,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(Ticket, Unsaved)>,
+    waiting: VecDeque<(Ticket, UnsavedState)>,
     end_quarantine: bool,
     /// To be done before anything that waits.
     first: Vec<Task>,
@@ -143,7 +145,7 @@ impl LogThread {
 
     /// Queues work; never waits. Tickets must rise, and the caller limits the work in flight.
     /// After [`LogEvents::fatal`] it does nothing.
-    pub fn submit(&self, ticket: Ticket, unsaved: Unsaved) {
+    pub fn submit(&self, ticket: Ticket, unsaved: UnsavedState) {
         let mut queue = self.shared.lock();
         if !queue.dead {
             queue.waiting.push_back((ticket, unsaved));
@@ -238,7 +240,7 @@ struct Owner<D: Disk, E> {
     /// To be done before the group is written.
     first: Vec<Task>,
     /// The group being written and its records, kept to be used again.
-    group: VecDeque<(Ticket, Unsaved)>,
+    group: VecDeque<(Ticket, UnsavedState)>,
     items: Vec<Item>,
     /// The size last reported.
     size: LogSize,
@@ -435,7 +437,7 @@ pub(crate) fn decode(record: Record) -> Result<Entry, RestoreError> {
 pub fn restore(
     recovery: Recovery,
     initial_members: Configuration,
-) -> Result<Restored, RestoreError> {
+) -> Result<RestoredState, RestoreError> {
     let base = recovery.base;
     let index = base.index;
     let base_configuration = match index {
@@ -444,7 +446,7 @@ pub fn restore(
             .map_err(|_| RestoreError::BadConfiguration { index })?,
     };
     let entries: Result<Vec<Entry>, _> = recovery.records.into_iter().map(decode).collect();
-    Ok(Restored {
+    Ok(RestoredState {
         hard_state: HardState {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
@@ -454,7 +456,7 @@ pub fn restore(
         base_configuration,
         entries: entries?,
         quarantined: recovery.quarantined,
-        ..Restored::default()
+        ..RestoredState::default()
     })
 }
 
@@ -569,8 +571,8 @@ mod tests {
     }
 
     /// As consensus hands out where its log begins, with the entries behind that are new.
-    fn begins(index: u64, term: u64, entries: Vec<Entry>) -> Unsaved {
-        Unsaved {
+    fn begins(index: u64, term: u64, entries: Vec<Entry>) -> UnsavedState {
+        UnsavedState {
             hard_state: None,
             base: Some(LogBase {
                 id: LogId::new(LogIndex(index), Term(term)),
@@ -580,8 +582,8 @@ mod tests {
         }
     }
 
-    fn unsaved(hard_state: Option<HardState>, entries: Vec<Entry>) -> Unsaved {
-        Unsaved {
+    fn unsaved(hard_state: Option<HardState>, entries: Vec<Entry>) -> UnsavedState {
+        UnsavedState {
             hard_state,
             base: None,
             entries,
@@ -597,7 +599,7 @@ mod tests {
     }
 
     /// What a power failure right now would leave.
-    fn durable(disk: &SimDisk) -> Restored {
+    fn durable(disk: &SimDisk) -> RestoredState {
         let fork = disk.fork(1);
         fork.crash_keeping(|_, _| false);
         let (_, recovery) = Log::open(fork, options()).unwrap();

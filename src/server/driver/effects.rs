@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::log::LogError;
 use crate::node::Input;
 use crate::node::turn::Mark;
-use crate::raft::{Entry, Envelope, Message, Ticket, Unsaved};
+use crate::raft::{Entry, Envelope, Message, Ticket, UnsavedState};
 use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
 use crate::server::disk::state_thread::Work;
@@ -24,7 +24,7 @@ use crate::types::{Incarnation, LogId, LogIndex, NodeId};
 /// Carries out the effects of the node, or sends them to the thread that does. None of these may block.
 pub(crate) trait Effects: Send {
     /// To the log thread.
-    fn persist(&mut self, ticket: Ticket, unsaved: Unsaved);
+    fn persist(&mut self, ticket: Ticket, unsaved: UnsavedState);
     /// To the peers. Returns a message that was dropped because its receiver takes nothing.
     fn send(&mut self, envelope: Envelope) -> Option<Envelope>;
     /// To the state thread.
@@ -65,7 +65,7 @@ pub(crate) struct MarkFiles {
 }
 
 impl Effects for EffectRunner {
-    fn persist(&mut self, ticket: Ticket, unsaved: Unsaved) {
+    fn persist(&mut self, ticket: Ticket, unsaved: UnsavedState) {
         self.log.submit(ticket, unsaved);
     }
 

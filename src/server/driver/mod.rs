@@ -309,7 +309,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::raft::{Configuration, Envelope, Ticket, Unsaved};
+    use crate::raft::{Configuration, Envelope, Ticket, UnsavedState};
     use crate::types::{LogId, NodeId, Role, Term};
 
     #[test]
@@ -357,12 +357,12 @@ mod tests {
 
     /// The only voter of its cluster.
     fn alone(now: Instant) -> Node {
-        let restored = crate::raft::Restored {
+        let restored = crate::raft::RestoredState {
             base_configuration: Configuration {
                 voters: [NodeId(1)].into(),
                 ..Configuration::default()
             },
-            ..crate::raft::Restored::default()
+            ..crate::raft::RestoredState::default()
         };
         Node::new(options(), restored, true, 1, now)
     }
@@ -386,13 +386,13 @@ mod tests {
 
     /// Effects of which a test looks at these, and that come to nothing otherwise.
     struct Script {
-        persist: Box<dyn FnMut(Ticket, Unsaved) + Send>,
+        persist: Box<dyn FnMut(Ticket, UnsavedState) + Send>,
         apply: Box<dyn FnMut(Vec<Entry>) + Send>,
         mark: Box<dyn FnMut(Mark) + Send>,
     }
 
     impl Script {
-        fn new(persist: impl FnMut(Ticket, Unsaved) + Send + 'static) -> Self {
+        fn new(persist: impl FnMut(Ticket, UnsavedState) + Send + 'static) -> Self {
             Self {
                 persist: Box::new(persist),
                 apply: Box::new(|_| ()),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     impl Effects for Script {
-        fn persist(&mut self, ticket: Ticket, unsaved: Unsaved) {
+        fn persist(&mut self, ticket: Ticket, unsaved: UnsavedState) {
             (self.persist)(ticket, unsaved);
         }
         fn send(&mut self, _: Envelope) -> Option<Envelope> {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     impl Stalling {
-        fn persist(&mut self, ticket: Ticket, unsaved: &Unsaved) {
+        fn persist(&mut self, ticket: Ticket, unsaved: &UnsavedState) {
             if self.is_over || self.owed.is_none() && unsaved.entries.is_empty() {
                 self.mailbox.send(Mail::Input(Input::Persisted(ticket)));
             } else {
@@ -524,13 +524,13 @@ mod tests {
         let ids = [1, 2, 3].map(NodeId);
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
-        let restored = crate::raft::Restored {
+        let restored = crate::raft::RestoredState {
             base_configuration: Configuration {
                 voters: ids.into(),
                 ..Configuration::default()
             },
             unproven: true,
-            ..crate::raft::Restored::default()
+            ..crate::raft::RestoredState::default()
         };
         let options = crate::node::NodeOptions {
             id: ids[1],
@@ -581,12 +581,12 @@ mod tests {
         let ids = [1, 2, 3].map(NodeId);
         let clock = Arc::new(Stepping::default());
         let mailbox = Arc::new(Mailbox::default());
-        let restored = crate::raft::Restored {
+        let restored = crate::raft::RestoredState {
             base_configuration: Configuration {
                 voters: ids.into(),
                 ..Configuration::default()
             },
-            ..crate::raft::Restored::default()
+            ..crate::raft::RestoredState::default()
         };
         let node = Node::new(options(), restored, false, 1, clock.now());
         let heartbeat = crate::raft::Heartbeat {

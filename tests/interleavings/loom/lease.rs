@@ -19,9 +19,9 @@ use loom::thread;
 use crate::api::Consistency;
 use crate::leased_read::{Captured, Demand, ReadBuffer, ReadResult, Reader, Source};
 use crate::raft::{
-    Appended, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard, HeartbeatReply,
-    Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published, ReadPermit, Restored,
-    Timing, Verdict, VoteReply,
+    AppendReply, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard,
+    HeartbeatReply, Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published,
+    ReadPermit, RestoredState, Timing, Verdict, VoteReply,
 };
 use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -59,7 +59,7 @@ impl Leader {
             id: LogId::new(LogIndex(index), Term(1)),
             payload: Payload::Noop,
         };
-        let restored = Restored {
+        let restored = RestoredState {
             hard_state: HardState {
                 term: Term(1),
                 ..HardState::default()
@@ -70,7 +70,7 @@ impl Leader {
             },
             entries: (1..=entries).map(entry).collect(),
             applied: LogIndex(applied),
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let mut leader = Self {
             node: Consensus::new(NODE, Timing::default(), restored, 1, start),
@@ -193,7 +193,7 @@ fn answer(message: &Message) -> Option<Message> {
         }),
         Message::Append(append) => {
             let through = append.entries.last().map_or(append.base, |entry| entry.id);
-            Message::Appended(Appended {
+            Message::Appended(AppendReply {
                 heard: Heard {
                     round: append.heartbeat.round,
                     promised: true,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use leasehold::raft::{Configuration, Entry, Payload, Status, Unsaved};
+use leasehold::raft::{Configuration, Entry, Payload, Status, UnsavedState};
 use leasehold::types::{LogId, LogIndex, Term};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -109,7 +109,7 @@ impl Logs {
         &mut self,
         node: usize,
         before: &Status,
-        unsaved: &Unsaved,
+        unsaved: &UnsavedState,
     ) -> Result<(), Violation> {
         if let Some(base) = &unsaved.base {
             self.begins_after(node, base.id)?;

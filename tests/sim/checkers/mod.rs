@@ -26,7 +26,7 @@ use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchEve
 use leasehold::kv::ContentHash;
 use leasehold::node::Input;
 use leasehold::raft::{
-    Configuration, Entry, Envelope, HardState, Message, Status, Timing, Unsaved,
+    Configuration, Entry, Envelope, HardState, Message, Status, Timing, UnsavedState,
 };
 use leasehold::time::Instant;
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -228,7 +228,7 @@ impl Judge {
         node: usize,
         now: Instant,
         before: &Status,
-        unsaved: &Unsaved,
+        unsaved: &UnsavedState,
     ) {
         if let Some(hard) = &unsaved.hard_state {
             let holds = self.promises.votes(node, now, hard);

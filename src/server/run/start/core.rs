@@ -50,7 +50,7 @@ pub(super) struct ReadyReplica {
     pub(super) names: MemberNames,
     pub(super) configuration: Configuration,
     pub(super) roster: Roster,
-    /// See [`Restored::unproven`].
+    /// See [`RestoredState::unproven`].
     pub(super) unproven: bool,
     pub(super) unproven_mark: PathBuf,
 }

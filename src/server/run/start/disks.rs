@@ -8,7 +8,7 @@ use super::identity::Identity;
 use super::recovery::Recovered;
 use crate::kv::HeldLeases;
 use crate::log::Log;
-use crate::raft::Restored;
+use crate::raft::RestoredState;
 use crate::server::config::Config;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::state_dirs::StateDirs;
@@ -36,7 +36,7 @@ pub(super) struct Storage {
 
 /// The state from which the replica restarts.
 pub(super) struct Replica {
-    pub(super) restored: Restored,
+    pub(super) restored: RestoredState,
     pub(super) bootstrapped: bool,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,

@@ -15,7 +15,7 @@ use crate::log::{Log, Verdict};
 use crate::node::recovery::{
     Bootstrap, Disk, LogFacts, Member, OpenLog, Opened, Start, StateFacts, Step, Unproven, decide,
 };
-use crate::raft::{Configuration, Payload, Restored};
+use crate::raft::{Configuration, Payload, RestoredState};
 use crate::server::config::Config;
 use crate::server::disk::attempt::Attempt;
 use crate::server::disk::bootstrap;
@@ -36,7 +36,7 @@ pub(super) struct Recovered {
     pub(super) store: StateStore,
     /// Whether the state ends before the log begins.
     pub(super) lacks_state: bool,
-    pub(super) restored: Restored,
+    pub(super) restored: RestoredState,
     pub(super) names: MemberNames,
     /// The cluster's bootstrap command is applied.
     pub(super) bootstrapped: bool,
@@ -85,7 +85,7 @@ struct InProgress<'a> {
 /// The open log, and the facts derived from it.
 struct InUse {
     log: Log<RealDisk>,
-    restored: Restored,
+    restored: RestoredState,
     names: MemberNames,
 }
 
@@ -415,7 +415,7 @@ fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
 }
 
 /// The configuration in force after all that the log holds.
-pub(super) fn configuration_of(restored: &Restored) -> &Configuration {
+pub(super) fn configuration_of(restored: &RestoredState) -> &Configuration {
     let entries = restored.entries.iter().rev();
     let mut configurations = entries.filter_map(|entry| match &entry.payload {
         Payload::Configuration(configuration) => Some(&**configuration),

@@ -28,7 +28,7 @@ use crate::kv::{Command, Operation};
 use crate::node::{
     Captured, Demand, Input, Node, NodeOptions, Output, ReadBuffer, ReadResult, Reader,
 };
-use crate::raft::{Configuration, Entry, Payload, Restored, Status, Timing};
+use crate::raft::{Configuration, Entry, Payload, RestoredState, Status, Timing};
 use crate::server::config::AdmissionOptions;
 use crate::server::disk::quota::Room;
 use crate::server::disk::store::{StateStore, StoreOptions};
@@ -115,12 +115,12 @@ impl World {
             check_interval: None,
             seed: 1,
         };
-        let restored = Restored {
+        let restored = RestoredState {
             base_configuration: Configuration {
                 voters: [NodeId(1)].into(),
                 ..Configuration::default()
             },
-            ..Restored::default()
+            ..RestoredState::default()
         };
         let node = Node::new(options, restored, true, 0, clock.now());
         let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
