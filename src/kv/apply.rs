@@ -15,7 +15,7 @@ use crate::types::{LogId, SessionId};
 use super::access::Author;
 use super::clients::Admission;
 use super::command::{Command, Operation, Reply};
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::lease::{LeaseChange, LeaseGrant, LeaseTerms};
 use super::meta::Progress;
 use super::mvcc::Write;
@@ -39,7 +39,7 @@ pub fn apply<S: Store>(
     let mut progress = before;
     progress.applied = id;
 
-    let mut hashed = Hashed::begin(store)?;
+    let mut hashed = HashedStore::begin(store)?;
     let command = command.map(Command::decode);
     let is_check = matches!(command, Some(Ok(Command::CheckHash)));
     let mut reply = match command {
@@ -100,7 +100,7 @@ fn check_order(applied: LogId, id: LogId) -> Result<(), Fault> {
 }
 
 fn execute<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     command: Command,
 ) -> Result<Reply, S::Error> {
@@ -164,7 +164,7 @@ fn execute<S: Store>(
 
 /// Opens a session, if its author may have one.
 fn open_for<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     author: Option<&Author>,
     sessions_max: u32,
@@ -187,7 +187,7 @@ fn open_for<S: Store>(
 /// before. A refusal by access control does not decide the number: the client may retry it once it
 /// has the permission or has authenticated.
 fn write_for<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     author: Option<&Author>,
     session: Option<SessionCall>,
@@ -219,7 +219,7 @@ fn write_for<S: Store>(
 
 /// Whether `author` may do that, by the rules at this entry.
 fn permit<S: Store>(
-    store: &Hashed<'_, S>,
+    store: &HashedStore<'_, S>,
     progress: &Progress,
     author: Option<&Author>,
     operation: &Operation,
@@ -243,7 +243,7 @@ fn anonymous() -> Error {
 /// Executes `operation`; the revision rises if it changed something. Its effects on leases are
 /// appended to `changes`.
 fn write<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     author: Option<&Author>,
     operation: Operation,
@@ -305,7 +305,7 @@ fn write<S: Store>(
 
 /// Grants a lease and attaches a key to it: both or neither.
 fn put_with_new_lease<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     write: &mut Write,
     grant: &LeaseGrant,
@@ -333,7 +333,7 @@ fn put_with_new_lease<S: Store>(
 }
 
 fn bootstrap<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     info: &ClusterInfo,
 ) -> Result<Result<(), Error>, S::Error> {
     match meta::cluster_info(store)? {

@@ -23,7 +23,7 @@ use crate::api::{Error, ErrorKind, KeyValue, Outcome, ResponseBody, SessionCall,
 use crate::types::{LogIndex, SessionId};
 
 use super::command::Reply;
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::replies;
 use super::replies::{OUTSTANDING_MAX, Replies};
 use super::store::{Fault, Space, Span, Store, View};
@@ -36,14 +36,14 @@ const SESSION_BYTES_MAX: u64 = 256 << 10;
 
 /// What to do with a numbered write.
 pub(super) enum Admission {
-    /// It has not been applied: apply it, then [`Admitted::settle`].
-    First(Admitted),
+    /// It has not been applied: apply it, then [`AdmittedWrite::settle`].
+    First(AdmittedWrite),
     /// It was decided before, or cannot be: this is its reply.
     Settled(Reply),
 }
 
 /// A numbered write on its way through apply.
-pub(super) struct Admitted {
+pub(super) struct AdmittedWrite {
     call: SessionCall,
     session: Session,
     /// Those that its own is to be kept with.
@@ -54,7 +54,7 @@ pub(super) struct Admitted {
 /// store's. With access control, the session must belong to `owner`; another user's session is
 /// treated as unknown, because its id is easily guessed and the replies it keeps are confidential.
 pub(super) fn admit<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     index: LogIndex,
     call: SessionCall,
     revision: i64,
@@ -117,7 +117,7 @@ pub(super) fn admit<S: Store>(
         ));
     }
     session.advance(store, &call, index)?;
-    Ok(Admission::First(Admitted {
+    Ok(Admission::First(AdmittedWrite {
         call,
         session,
         replies,
@@ -127,11 +127,11 @@ pub(super) fn admit<S: Store>(
 /// How long a client should wait when its session or the table of sessions is full.
 const RETRY_AFTER_MS: u32 = 100;
 
-impl Admitted {
+impl AdmittedWrite {
     /// Keeps `result`, decided at `revision`, as the first reply to this number.
     pub(super) fn settle<S: Store>(
         mut self,
-        store: &mut Hashed<'_, S>,
+        store: &mut HashedStore<'_, S>,
         revision: i64,
         result: &Result<ResponseBody, Error>,
     ) -> Result<(), S::Error> {
@@ -150,9 +150,9 @@ impl Admitted {
     }
 }
 
-impl Admitted {
+impl AdmittedWrite {
     /// Leaves this number undecided: a retry is judged again, by the state of that time.
-    pub(super) fn leave<S: Store>(self, store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
+    pub(super) fn leave<S: Store>(self, store: &mut HashedStore<'_, S>) -> Result<(), S::Error> {
         self.session.write(store, self.call.id)
     }
 }
@@ -186,7 +186,7 @@ fn in_all<'a>(kvs: impl IntoIterator<Item = &'a KeyValue>) -> u64 {
 
 /// Opens session `id` for `owner`, unless `sessions_max` are open already; `sessions` counts them.
 pub(super) fn open<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     id: SessionId,
     sessions: &mut u64,
     sessions_max: u32,
@@ -218,7 +218,7 @@ pub(super) fn open<S: Store>(
 
 /// Forgets session `id` and its replies, unless it is unknown or was used after `unused_since`.
 pub(super) fn forget<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     id: SessionId,
     unused_since: LogIndex,
     sessions: &mut u64,
@@ -289,7 +289,7 @@ impl Session {
     /// Drops the replies that `call` acknowledges.
     fn advance<S: Store>(
         &mut self,
-        store: &mut Hashed<'_, S>,
+        store: &mut HashedStore<'_, S>,
         call: &SessionCall,
         index: LogIndex,
     ) -> Result<(), S::Error> {
@@ -303,7 +303,11 @@ impl Session {
         Ok(())
     }
 
-    fn write<S: Store>(&self, store: &mut Hashed<'_, S>, id: SessionId) -> Result<(), S::Error> {
+    fn write<S: Store>(
+        &self,
+        store: &mut HashedStore<'_, S>,
+        id: SessionId,
+    ) -> Result<(), S::Error> {
         store.put(Space::Clients, session_key(id), self.encode())
     }
 
@@ -335,7 +339,7 @@ impl Session {
 /// `DedupByLast`: only the last applied number is remembered.
 #[cfg(leasehold_bugs)]
 fn planted_among_kept<S: Store>(
-    store: &Hashed<'_, S>,
+    store: &HashedStore<'_, S>,
     call: &SessionCall,
     kept: Option<Bytes>,
 ) -> Result<Option<Bytes>, S::Error> {
@@ -347,7 +351,11 @@ fn planted_among_kept<S: Store>(
 
 /// `FullTableEvicts`: evicts a session to make room for the next.
 #[cfg(leasehold_bugs)]
-fn planted_eviction<S: Store>(store: &mut Hashed<'_, S>, sessions: &mut u64, sessions_max: u32) {
+fn planted_eviction<S: Store>(
+    store: &mut HashedStore<'_, S>,
+    sessions: &mut u64,
+    sessions_max: u32,
+) {
     if planted!(FullTableEvicts)
         && *sessions >= u64::from(sessions_max)
         && let Ok(idle) = idle_sessions(store, LogIndex(u64::MAX), 1)

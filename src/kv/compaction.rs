@@ -100,7 +100,7 @@ pub struct CompactionStep {
 
 /// The progress of a replica in removing compacted history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionProgress {
     /// The history compacted at this revision has been removed completely.
     pub through: i64,
     /// The sum of the hashes of all that was removed so far. Equal on replicas whose `through` is
@@ -114,9 +114,9 @@ pub struct Compacted {
 ///
 /// # Errors
 /// The store's error, which is fatal for the reader.
-pub fn compacted<V: View>(view: &V) -> Result<Compacted, V::Error> {
+pub fn compacted<V: View>(view: &V) -> Result<CompactionProgress, V::Error> {
     let gc = GcProgress::read(view)?;
-    Ok(Compacted {
+    Ok(CompactionProgress {
         through: gc.through,
         removed: ContentHash(gc.removed),
         is_settled: gc.next == Revision::first(gc.through),

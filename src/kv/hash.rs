@@ -57,7 +57,7 @@ pub fn scan<V: View>(view: &V) -> Result<ContentHash, V::Error> {
 }
 
 /// A store that updates the hash with every change.
-pub(super) struct Hashed<'a, S> {
+pub(super) struct HashedStore<'a, S> {
     store: &'a mut S,
     sum: u128,
     /// The change in the number of keys attached to leases since this was created.
@@ -65,8 +65,8 @@ pub(super) struct Hashed<'a, S> {
     hasher: RecordHasher,
 }
 
-impl<'a, S: Store> Hashed<'a, S> {
-    /// Changes above those whose sum is `sum`, to be [adopted](Hashed::adopt) or thrown away.
+impl<'a, S: Store> HashedStore<'a, S> {
+    /// Changes above those whose sum is `sum`, to be [adopted](HashedStore::adopt) or thrown away.
     pub(super) fn above(store: &'a mut S, sum: u128) -> Self {
         Self {
             store,
@@ -165,7 +165,7 @@ impl<'a, S: Store> Hashed<'a, S> {
     }
 }
 
-impl<'s, S: Store> View for Hashed<'s, S> {
+impl<'s, S: Store> View for HashedStore<'s, S> {
     type Error = S::Error;
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, S::Error> {
@@ -192,7 +192,7 @@ mod tests {
 
     fn written() -> MemStore {
         let mut store = MemStore::new();
-        let mut hashed = Hashed::begin(&mut store).unwrap();
+        let mut hashed = HashedStore::begin(&mut store).unwrap();
         for space in Space::ALL.into_iter().filter(|space| space.is_replicated()) {
             hashed.insert(space, bytes("a"), bytes("old"));
             hashed.put(space, bytes("a"), bytes("new")).unwrap();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{Error, ErrorKind, LeaseGrantResponse, LeaseInfo, LeaseRef, LeaseTarget};
 use crate::types::LogIndex;
 
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::meta::Progress;
 use super::store::{Fault, Space, Span, Store, View};
 
@@ -165,7 +165,7 @@ impl Lease {
 
     pub(super) fn write<S: Store>(
         &self,
-        store: &mut Hashed<'_, S>,
+        store: &mut HashedStore<'_, S>,
         id: i64,
     ) -> Result<(), S::Error> {
         store.put(Space::Leases, lease_key(id), self.encode())
@@ -229,7 +229,7 @@ impl Lease {
 /// Grants a lease at the entry `index`, or returns the refusal, which has changed nothing. Only
 /// `creator` may use it, unless that is empty.
 pub(super) fn grant<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     index: LogIndex,
     leases: &mut u64,
     grant: &LeaseGrant,
@@ -306,7 +306,7 @@ fn free_id<V: View>(view: &V, index: LogIndex) -> Result<i64, V::Error> {
 
 /// Changes the TTL of a lease.
 pub(super) fn update_ttl<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     lease: LeaseRef,
     ttl_ms: u64,
 ) -> Result<Result<LeaseTerms, Error>, S::Error> {
@@ -367,7 +367,7 @@ pub(super) fn check_room<V: View>(view: &V, id: i64) -> Result<Result<(), Error>
 
 /// Attaches `key` to `to`, and detaches it `from` where it was before; 0 stands for no lease.
 pub(super) fn move_key<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     key: &[u8],
     from: i64,
     to: i64,

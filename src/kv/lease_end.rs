@@ -14,7 +14,7 @@ use crate::api::{Error, LeaseRef, LeaseRevokeResponse};
 use crate::types::Term;
 
 use super::command::{LeaseMark, LeaseMarkKind};
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::lease::{Lease, LeaseChange, LeaseEnd, LeaseState};
 use super::lease_walk::DoomedLease;
 use super::meta::Progress;
@@ -33,7 +33,7 @@ pub(super) const ENTRY_KEYS_MAX: usize = 4 << 10;
 
 /// Revokes a lease on request of a client.
 pub(super) fn revoke<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     lease: LeaseRef,
     changes: &mut Vec<LeaseChange>,
@@ -57,7 +57,7 @@ pub(super) fn revoke<S: Store>(
 /// Ends those of `leases` that still exist, because the leader of `term` found them due; the entry
 /// itself has `entry_term`.
 pub(super) fn expire<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     term: Term,
     leases: Vec<LeaseRef>,
@@ -100,7 +100,7 @@ pub(super) fn expire<S: Store>(
 
 /// Deletes more keys of leases whose end has begun.
 pub(super) fn go_on<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     leases: Vec<LeaseRef>,
     changes: &mut Vec<LeaseChange>,
@@ -123,7 +123,7 @@ pub(super) fn go_on<S: Store>(
 
 /// Sets or clears the checkpoints of leases, as decided by the leader of `term` (T9).
 pub(super) fn mark<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &Progress,
     term: Term,
     marks: Vec<LeaseMark>,
@@ -173,7 +173,7 @@ impl Step {
 /// One step of ending the lease `found`: deletes the keys `attached`, which are all it has or the
 /// first thousand, and the lease itself if none is left.
 fn end<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     progress: &mut Progress,
     id: i64,
     mut found: Lease,
@@ -228,7 +228,7 @@ fn end<S: Store>(
 
 /// Deletes a key attached to the lease `id`; returns its size in bytes.
 fn delete<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     id: i64,
     key: Bytes,

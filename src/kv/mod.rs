@@ -54,7 +54,9 @@ pub use clients::idle_sessions;
 pub use command::{Command, CommandError, LeaseMark, LeaseMarkKind};
 pub use command::{KNOWN_VERSIONS, raises_version};
 pub use command::{Operation, Reply, ends_many_leases};
-pub use compaction::{Compacted, CompactionBudget, CompactionStep, compact_step, compacted};
+pub use compaction::{
+    CompactionBudget, CompactionProgress, CompactionStep, compact_step, compacted,
+};
 pub use events::{Change, KeyChanges, changes_from, changes_of, key_changes};
 pub use hash::{content_hash, scan};
 pub use keys::KEY_BYTES_MAX;

@@ -16,7 +16,7 @@ use crate::api::{
     PutRequest, PutResponse,
 };
 
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::keys::Revision;
 use super::record::{EventRecord, Record, TOMBSTONE};
 use super::store::{Space, Store, View};
@@ -136,7 +136,7 @@ impl Cost {
 
 /// Writes one key. A refusal has changed nothing.
 pub(super) fn put<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     request: PutRequest,
 ) -> Result<Result<PutResponse, Error>, S::Error> {
@@ -198,7 +198,7 @@ pub(super) fn put<S: Store>(
 /// Stores the record that a put made, with its history and event, in place of `old`, which is of the
 /// revision `before`.
 fn store_record<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     place: Revision,
     key: &Bytes,
     old: Option<&[u8]>,
@@ -223,7 +223,7 @@ fn store_record<S: Store>(
 
 /// Deletes one key or a range of keys. A refusal has changed nothing.
 pub(super) fn delete_range<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     request: &DeleteRangeRequest,
 ) -> Result<Result<DeleteRangeResponse, Error>, S::Error> {
@@ -247,7 +247,7 @@ pub(super) fn delete_range<S: Store>(
 
 /// Deletes one key, if it exists, and returns its record. The caller handles its lease.
 pub(super) fn delete_key<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     key: &Bytes,
 ) -> Result<Option<Record>, S::Error> {
@@ -261,7 +261,7 @@ pub(super) fn delete_key<S: Store>(
 
 /// Deletes a key whose record `old`, of the revision `previous`, the caller has just read.
 pub(super) fn delete_found<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     key: &Bytes,
     old: &[u8],

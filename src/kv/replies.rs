@@ -12,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::types::SessionId;
 
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::store::{Fault, Space, Span, Store, View};
 
 /// How far a number may be above the session's mark: the most replies that a session keeps.
@@ -57,7 +57,7 @@ impl Replies {
     /// Adds the reply to `sequence`, which has none yet; says how many bytes that takes.
     pub(super) fn keep<S: Store>(
         self,
-        store: &mut Hashed<'_, S>,
+        store: &mut HashedStore<'_, S>,
         sequence: u64,
         reply: &[u8],
     ) -> u64 {
@@ -79,7 +79,7 @@ impl Replies {
 /// Drops the replies to numbers above `after` of which all of the run are at or below `through`;
 /// says how many bytes that freed. What was acknowledged up to `after` has been dropped before.
 pub(super) fn drop_acknowledged<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     id: SessionId,
     after: u64,
     through: u64,
@@ -89,7 +89,7 @@ pub(super) fn drop_acknowledged<S: Store>(
 
 /// Drops all replies of a session that has acknowledged those up to `after`.
 pub(super) fn drop_all<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     id: SessionId,
     after: u64,
 ) -> Result<u64, S::Error> {
@@ -102,7 +102,7 @@ fn runs_before(mark: u64) -> u64 {
 }
 
 fn drop_runs<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     id: SessionId,
     first: u64,
     end: u64,
@@ -193,7 +193,7 @@ mod tests {
     const ID: SessionId = SessionId(7);
 
     fn keep(store: &mut MemStore, sequence: u64, reply: &[u8]) -> u64 {
-        let mut hashed = Hashed::begin(store).unwrap();
+        let mut hashed = HashedStore::begin(store).unwrap();
         let replies = Replies::read(&hashed, ID, sequence).unwrap();
         let added = replies.keep(&mut hashed, sequence, reply);
         hashed.finish();
@@ -242,7 +242,7 @@ mod tests {
         }
         let mut mark = 0;
         for (through, left) in [(14, 1), (15, 16), (16, 16), (46, 32), (47, 48), (95, 96)] {
-            let mut hashed = Hashed::begin(&mut store).unwrap();
+            let mut hashed = HashedStore::begin(&mut store).unwrap();
             held -= drop_acknowledged(&mut hashed, ID, mark, through).unwrap();
             hashed.finish();
             mark = through;
@@ -252,7 +252,7 @@ mod tests {
                 "up to {through}"
             );
         }
-        let mut hashed = Hashed::begin(&mut store).unwrap();
+        let mut hashed = HashedStore::begin(&mut store).unwrap();
         held -= drop_all(&mut hashed, ID, mark).unwrap();
         hashed.finish();
         assert_eq!((kept(&store), held), (vec![], 0));
@@ -272,7 +272,7 @@ mod tests {
                 for number in [mark + 1, mark + 300, mark + OUTSTANDING_MAX] {
                     keep(&mut store, number, b"reply");
                 }
-                let mut hashed = Hashed::begin(&mut store).unwrap();
+                let mut hashed = HashedStore::begin(&mut store).unwrap();
                 drop_acknowledged(&mut hashed, ID, mark, through).unwrap();
                 hashed.finish();
                 let left = store.count(Space::Clients, &Span::all()).unwrap();

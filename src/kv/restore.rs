@@ -23,7 +23,7 @@
 
 use bytes::Bytes;
 
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::lease::Lease;
 use super::meta::Progress;
 use super::store::{Space, Span, Store};
@@ -37,7 +37,7 @@ use super::{lease, meta};
 /// Those of the store. After an error `store` may hold half of it: discard it.
 pub fn reset_identity<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S::Error> {
     let mut progress = meta::progress(store)?;
-    let mut store = Hashed::begin(store)?;
+    let mut store = HashedStore::begin(store)?;
     store.take(Space::Meta, &meta::cluster_key())?;
     for key in keys(&store, Space::Clients)? {
         store.take(Space::Clients, &key)?;
@@ -61,7 +61,7 @@ pub fn reset_identity<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S:
     Ok(progress)
 }
 
-fn keys<S: Store>(store: &Hashed<'_, S>, space: Space) -> Result<Vec<Bytes>, S::Error> {
+fn keys<S: Store>(store: &HashedStore<'_, S>, space: Space) -> Result<Vec<Bytes>, S::Error> {
     use super::store::View;
     let pairs = store.range(space, &Span::all());
     // Copied, because a key read from disk may keep its whole block in memory.
@@ -149,7 +149,7 @@ mod tests {
         let mut store = everything();
         let leases = kv::held_leases(&store).unwrap();
         let id = 70;
-        let mut hashed = Hashed::begin(&mut store).unwrap();
+        let mut hashed = HashedStore::begin(&mut store).unwrap();
         let mut lease = Lease::read(&hashed, id).unwrap().unwrap();
         lease.checkpoint_ms = Some(3);
         lease.write(&mut hashed, id).unwrap();

@@ -361,19 +361,19 @@ pub fn overlaid<'c, E, B>(
 where
     B: Iterator<Item = Result<Pair, E>>,
 {
-    Merged {
+    MergeIterator {
         below: below.peekable(),
         above: changes.range::<[u8], _>(span.bounds()).peekable(),
     }
 }
 
 /// Two ordered runs as one; where both have a key, the one above hides the one below.
-struct Merged<B: Iterator, A: Iterator> {
+struct MergeIterator<B: Iterator, A: Iterator> {
     below: Peekable<B>,
     above: Peekable<A>,
 }
 
-impl<'a, E, B, A> Iterator for Merged<B, A>
+impl<'a, E, B, A> Iterator for MergeIterator<B, A>
 where
     B: Iterator<Item = Result<Pair, E>>,
     A: Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>,

@@ -18,7 +18,7 @@ use crate::api::{
     TxnOpResponse, TxnRequest, TxnResponse,
 };
 
-use super::hash::Hashed;
+use super::hash::HashedStore;
 use super::mvcc::{ANSWER_BYTES_MAX, Cost, Write};
 use super::read::RangeReply;
 use super::record::key_value;
@@ -44,7 +44,7 @@ pub fn read_txn<V: View>(
 
 /// Executes `txn`, or changes nothing.
 pub(super) fn execute<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     txn: &TxnRequest,
 ) -> Result<Result<TxnResponse, Error>, S::Error> {
@@ -61,15 +61,15 @@ pub(super) fn execute<S: Store>(
 
 /// Applies all of `change`, or nothing if it is refused.
 pub(super) fn whole<S: Store, T>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     change: impl FnOnce(
-        &mut Hashed<'_, Overlay<&Hashed<'_, S>>>,
+        &mut HashedStore<'_, Overlay<&HashedStore<'_, S>>>,
         &mut Write,
     ) -> Result<Result<T, Error>, S::Error>,
 ) -> Result<Result<T, Error>, S::Error> {
     let mut overlay = Overlay::new(&*store);
-    let mut above = Hashed::above(&mut overlay, store.sum());
+    let mut above = HashedStore::above(&mut overlay, store.sum());
     let mut draft = write.draft();
     let done = match change(&mut above, &mut draft)? {
         Ok(done) => done,
@@ -170,7 +170,7 @@ fn holds<V: View>(
 
 /// Executes `plan` on a store that may be discarded.
 fn carry_out<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     write: &mut Write,
     plan: &Plan<'_>,
 ) -> Result<Result<TxnResponse, Error>, S::Error> {

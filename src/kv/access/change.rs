@@ -7,10 +7,10 @@
 use crate::api::{
     AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, Password, Permission, ROOT, Secret,
 };
-use crate::kv::hash::Hashed;
+use crate::kv::hash::HashedStore;
 use crate::kv::store::Store;
 
-use super::records::{Named, Role, User, exists, not_found, write_token_key};
+use super::records::{NamedRecord, Role, User, exists, not_found, write_token_key};
 use super::{Author, records};
 
 /// The most users, roles, roles of a user and permissions of a role. Constants, because every
@@ -23,7 +23,7 @@ const PERMISSIONS_MAX: usize = 1_000;
 /// Executes `request` for `author`, whose permission has been checked.
 // Long: one match of all changes of access control.
 pub(in crate::kv) fn change<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     access: &mut AuthStatus,
     author: Option<&Author>,
     request: &AuthRequest,
@@ -118,7 +118,7 @@ pub(in crate::kv) fn change<S: Store>(
 }
 
 fn enable<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     author: Option<&Author>,
     is_enabled: bool,
     token_key: &Secret,
@@ -147,7 +147,7 @@ fn enable<S: Store>(
 }
 
 fn add_user<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     generation: u64,
     name: &str,
     password: &Password,
@@ -172,7 +172,7 @@ fn add_user<S: Store>(
 }
 
 fn add_role<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     name: &str,
 ) -> Result<Result<bool, Error>, S::Error> {
     if records::role(store, name)?.is_some() {
@@ -186,7 +186,7 @@ fn add_role<S: Store>(
 }
 
 fn delete_role<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     name: &str,
 ) -> Result<Result<bool, Error>, S::Error> {
     if name == ROOT {
@@ -221,7 +221,7 @@ fn grant(role: &mut Role, permission: &Permission) -> Result<bool, Error> {
 
 /// Stores the user if `change` returns that it has changed it.
 fn change_user<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     name: &str,
     change: impl FnOnce(&mut User) -> Result<bool, Error>,
 ) -> Result<Result<bool, Error>, S::Error> {
@@ -229,7 +229,7 @@ fn change_user<S: Store>(
 }
 
 fn change_role<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     name: &str,
     change: impl FnOnce(&mut Role) -> Result<bool, Error>,
 ) -> Result<Result<bool, Error>, S::Error> {
@@ -239,8 +239,8 @@ fn change_role<S: Store>(
     }
 }
 
-fn change_named<S: Store, T: Named>(
-    store: &mut Hashed<'_, S>,
+fn change_named<S: Store, T: NamedRecord>(
+    store: &mut HashedStore<'_, S>,
     name: &str,
     change: impl FnOnce(&mut T) -> Result<bool, Error>,
 ) -> Result<Result<bool, Error>, S::Error> {

@@ -11,7 +11,7 @@ use crate::kv::{lease, meta};
 
 use super::need::Need;
 use super::ranges::Ranges;
-use super::records::{Named, Role, User};
+use super::records::{NamedRecord, Role, User};
 use super::{Identity, records};
 
 /// How many keys of a lease without an owner are checked before another key is attached. Bounded so

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{
     AuthRequest, AuthResponse, Error, ErrorKind, Permission, ROOT, RoleInfo, Secret, UserInfo,
 };
-use crate::kv::hash::Hashed;
+use crate::kv::hash::HashedStore;
 use crate::kv::meta;
 use crate::kv::store::{Fault, Space, Span, Store, View};
 
@@ -37,7 +37,7 @@ pub(super) struct Role {
 }
 
 /// Records that exist by name: users or roles.
-pub(super) trait Named: Serialize + DeserializeOwned {
+pub(super) trait NamedRecord: Serialize + DeserializeOwned {
     const PREFIX: &'static str;
     const WHAT: &'static str;
 
@@ -48,11 +48,11 @@ pub(super) trait Named: Serialize + DeserializeOwned {
         }
     }
 
-    fn write<S: Store>(&self, store: &mut Hashed<'_, S>, name: &str) -> Result<(), S::Error> {
+    fn write<S: Store>(&self, store: &mut HashedStore<'_, S>, name: &str) -> Result<(), S::Error> {
         store.put(Space::Meta, key_of::<Self>(name), encode(self))
     }
 
-    fn remove<S: Store>(store: &mut Hashed<'_, S>, name: &str) -> Result<bool, S::Error> {
+    fn remove<S: Store>(store: &mut HashedStore<'_, S>, name: &str) -> Result<bool, S::Error> {
         let old = store.take(Space::Meta, &key_of::<Self>(name))?;
         Ok(old.is_some())
     }
@@ -75,21 +75,21 @@ pub(super) trait Named: Serialize + DeserializeOwned {
     }
 }
 
-impl Named for User {
+impl NamedRecord for User {
     const PREFIX: &'static str = USERS;
     const WHAT: &'static str = "user";
 }
 
-impl Named for Role {
+impl NamedRecord for Role {
     const PREFIX: &'static str = ROLES;
     const WHAT: &'static str = "role";
 }
 
-fn key_of<T: Named>(name: &str) -> Bytes {
+fn key_of<T: NamedRecord>(name: &str) -> Bytes {
     Bytes::from([T::PREFIX, name].concat())
 }
 
-fn span_of<T: Named>() -> Span {
+fn span_of<T: NamedRecord>() -> Span {
     let from = Bytes::from_static(T::PREFIX.as_bytes());
     // A prefix ends in a slash, and `0` is the byte after that.
     let until = [T::PREFIX.trim_end_matches('/'), "0"].concat();
@@ -127,14 +127,14 @@ pub(super) fn token_key<V: View>(view: &V) -> Result<Option<Secret>, V::Error> {
 }
 
 pub(super) fn write_token_key<S: Store>(
-    store: &mut Hashed<'_, S>,
+    store: &mut HashedStore<'_, S>,
     key: &Secret,
 ) -> Result<(), S::Error> {
     store.put(Space::Meta, Bytes::from_static(TOKEN_KEY), encode(key))
 }
 
 /// Invalidates every token issued so far.
-pub(super) fn forget_tokens<S: Store>(store: &mut Hashed<'_, S>) -> Result<(), S::Error> {
+pub(super) fn forget_tokens<S: Store>(store: &mut HashedStore<'_, S>) -> Result<(), S::Error> {
     store.take(Space::Meta, &Bytes::from_static(TOKEN_KEY))?;
     Ok(())
 }
@@ -189,7 +189,7 @@ pub fn read<V: View>(
     })
 }
 
-fn names<T: Named, V: View>(view: &V) -> Result<Vec<String>, V::Error> {
+fn names<T: NamedRecord, V: View>(view: &V) -> Result<Vec<String>, V::Error> {
     let all = T::all(view)?;
     Ok(all.into_iter().map(|(name, _)| name).collect())
 }
@@ -202,7 +202,7 @@ pub(super) fn role<V: View>(view: &V, name: &str) -> Result<Option<Role>, V::Err
     }
 }
 
-pub(super) fn not_found<T: Named>(name: &str) -> Error {
+pub(super) fn not_found<T: NamedRecord>(name: &str) -> Error {
     let kind = match T::PREFIX {
         USERS => ErrorKind::UserNotFound,
         _ => ErrorKind::RoleNotFound,
@@ -210,7 +210,7 @@ pub(super) fn not_found<T: Named>(name: &str) -> Error {
     Error::not_applied(kind, format!("there is no {} {name:?}", T::WHAT))
 }
 
-pub(super) fn exists<T: Named>(name: &str) -> Error {
+pub(super) fn exists<T: NamedRecord>(name: &str) -> Error {
     let kind = match T::PREFIX {
         USERS => ErrorKind::UserExists,
         _ => ErrorKind::RoleExists,

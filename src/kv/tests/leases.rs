@@ -509,7 +509,7 @@ fn there_are_so_many_leases_and_keys_on_a_lease_and_no_more() {
     // A hundred thousand puts would take seconds: the record says how many there are.
     let mut lease = Lease::read_for_test(&machine.store, 5).unwrap();
     lease.keys = LEASE_KEYS_MAX;
-    let mut hashed = hash::Hashed::begin(&mut machine.store).unwrap();
+    let mut hashed = hash::HashedStore::begin(&mut machine.store).unwrap();
     lease.write(&mut hashed, 5).unwrap();
     hashed.finish();
     assert_eq!(
