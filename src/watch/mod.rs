@@ -29,5 +29,5 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use hub::{Applied, CatchUpBudget, Hub, HubOptions, Registered, WatcherId, WatcherView};
-pub use queue::{Batch, Cancel, Counted, State, Taken, WatcherEvent};
+pub use hub::{AppliedStep, CatchUpBudget, Hub, HubOptions, NewWatcher, WatcherId, WatcherView};
+pub use queue::{Batch, Cancel, CountedBytes, State, TakenEvents, WatcherEvent};

@@ -49,12 +49,12 @@ impl Meter {
 
 /// Bytes that count as queued while this lives.
 #[derive(Debug)]
-pub struct Counted {
+pub struct CountedBytes {
     bytes: usize,
     meter: Meter,
 }
 
-impl Counted {
+impl CountedBytes {
     fn new(bytes: usize, meter: &Meter) -> Self {
         meter.add(bytes);
         Self {
@@ -70,7 +70,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.meter.remove(self.bytes);
     }
@@ -81,8 +81,8 @@ impl Drop for Counted {
 pub struct Batch {
     revision: i64,
     events: Vec<Event>,
-    counted: Counted,
-    encoded: OnceLock<(Bytes, Arc<Counted>)>,
+    counted: CountedBytes,
+    encoded: OnceLock<(Bytes, Arc<CountedBytes>)>,
 }
 
 impl Batch {
@@ -91,14 +91,14 @@ impl Batch {
         Self {
             revision,
             events,
-            counted: Counted::new(bytes, meter),
+            counted: CountedBytes::new(bytes, meter),
             encoded: OnceLock::new(),
         }
     }
 
     /// The encoded form: created by `encode` on first use and shared from then on. The caller also
     /// keeps the counter while it sends, because the batch may be dropped earlier.
-    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<CountedBytes>) {
         let make = || self.counted.count(encode(self));
         self.encoded.get_or_init(make).clone()
     }
@@ -122,7 +122,7 @@ impl Batch {
 #[derive(Debug)]
 pub struct State {
     kvs: Vec<KeyValue>,
-    counted: Counted,
+    counted: CountedBytes,
 }
 
 impl State {
@@ -130,12 +130,12 @@ impl State {
         let bytes = kvs.iter().map(key_value_bytes).sum();
         Self {
             kvs,
-            counted: Counted::new(bytes, meter),
+            counted: CountedBytes::new(bytes, meter),
         }
     }
 
     /// The encoded form and its counter, as for a [`Batch`].
-    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<Counted>) {
+    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<CountedBytes>) {
         self.counted.count(encode(self))
     }
 
@@ -182,7 +182,7 @@ pub struct Cancel {
 
 /// The result of [`super::Hub::take`].
 #[derive(Clone, Debug, Default)]
-pub struct Taken {
+pub struct TakenEvents {
     /// The messages for the watcher, in order.
     pub events: Vec<WatcherEvent>,
     /// More is queued: take again. Otherwise the watcher will be reported as ready once there is

@@ -15,7 +15,7 @@ use leasehold::node::STATE_DIFFERS;
 use leasehold::raft::{Entry, Payload};
 use leasehold::time::Instant;
 use leasehold::types::LogId;
-use leasehold::watch::{Applied, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
+use leasehold::watch::{AppliedStep, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
 
 use crate::clock::{MS, Nanos, SECOND, US, nanos, until};
 use crate::marks::Mark;
@@ -42,7 +42,7 @@ pub(crate) struct WatchThread {
 /// What it is told.
 pub(crate) enum Order {
     /// This was applied, and can be read.
-    Applied(Applied),
+    Applied(AppliedStep),
     /// A client wants to watch, and to be told on this stream.
     Watch {
         watcher: usize,
@@ -152,7 +152,7 @@ impl World {
             self.judge.marks.hit(Mark::ChangesNotKept);
         }
         let revision = self.machines[node].disk.state.front().revision();
-        let applied = Applied { revision, changes };
+        let applied = AppliedStep { revision, changes };
         self.tell_watches(node, Order::Applied(applied));
     }
 
@@ -384,7 +384,7 @@ impl WatchThread {
 }
 
 /// What was applied, and everything else.
-fn apart(orders: Vec<Order>) -> (Vec<Applied>, Vec<Order>) {
+fn apart(orders: Vec<Order>) -> (Vec<AppliedStep>, Vec<Order>) {
     let mut steps = Vec::new();
     let mut others = Vec::new();
     for order in orders {

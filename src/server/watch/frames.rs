@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::api::{Event, KeyValue, WatchMessage};
-use crate::watch::{Batch, Counted, State, WatcherEvent};
+use crate::watch::{Batch, CountedBytes, State, WatcherEvent};
 use crate::wire;
 use crate::wire::FrameLimits;
 
@@ -16,7 +16,7 @@ const EVENT_BYTES: usize = 64;
 
 /// Encodes an event as frames, shared where its content is shared; with what counts their bytes, to be
 /// kept until they are sent, unless they are too few to count.
-pub(super) fn of(event: &WatcherEvent) -> (Bytes, Option<Arc<Counted>>) {
+pub(super) fn of(event: &WatcherEvent) -> (Bytes, Option<Arc<CountedBytes>>) {
     let small = match event {
         WatcherEvent::Events(batch) => {
             let (bytes, counted) = batch.encoded(events);

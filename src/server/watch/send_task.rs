@@ -22,7 +22,7 @@ use super::{Order, Watches, frames};
 use crate::api::WatchMessage;
 use crate::server::metrics::Metrics;
 use crate::transport::{Connection, FrameSender, Lost};
-use crate::watch::{Counted, WatcherEvent, WatcherId};
+use crate::watch::{CountedBytes, WatcherEvent, WatcherId};
 
 /// Maximum number of streams written per poll, so that other tasks of the runtime get their turn.
 const STREAMS_PER_TURN: usize = 64;
@@ -122,7 +122,7 @@ pub(super) struct WriteQueue {
     /// Encoded frames.
     chunks: Vec<Bytes>,
     /// Count the bytes of `chunks` until all of them are written.
-    counts: Vec<Arc<Counted>>,
+    counts: Vec<Arc<CountedBytes>>,
     /// Events that are not encoded yet.
     events: Vec<WatcherEvent>,
 }

@@ -18,7 +18,7 @@ use crate::server::metrics::Metrics;
 use crate::server::watch::sender::{WatchBatch, WatchSender};
 use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, NodeId};
-use crate::watch::{Applied, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
+use crate::watch::{AppliedStep, CatchUpBudget, Hub, HubOptions, WatcherEvent, WatcherId};
 
 /// Watches of a node: beyond, it is memory that runs out.
 const WATCHERS_MAX: usize = 100_000;
@@ -352,7 +352,7 @@ impl WatchState {
             let count = changes.as_ref().map_or(0, Vec::len);
             watches.backlog_changes.fetch_sub(count, Ordering::Relaxed);
             let revision = *revision;
-            steps.push(Applied { revision, changes });
+            steps.push(AppliedStep { revision, changes });
         }
         self.hub.feed(view, steps)?;
         Ok(since)

@@ -12,7 +12,7 @@ use crate::watch::queue::{Batch, Cancel, State, WatcherEvent};
 
 /// The result of one apply step.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct AppliedStep {
     /// The store's revision after it.
     pub revision: i64,
     /// Its changes, in order; `None` if they were not kept and must be read from the store.
@@ -29,7 +29,7 @@ impl Hub {
     pub fn feed<V: View>(
         &mut self,
         view: &V,
-        steps: impl IntoIterator<Item = Applied>,
+        steps: impl IntoIterator<Item = AppliedStep>,
     ) -> Result<(), V::Error> {
         let mut pending: Vec<Change> = Vec::new();
         for step in steps {

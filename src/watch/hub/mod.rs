@@ -13,8 +13,8 @@ use crate::time::Instant;
 
 use super::group::{Group, GroupId, Spec};
 use super::index::Index;
-use super::queue::{Cancel, Meter, Queue, Taken, WatcherEvent};
-pub use feed::Applied;
+use super::queue::{Cancel, Meter, Queue, TakenEvents, WatcherEvent};
+pub use feed::AppliedStep;
 pub use shown::WatcherView;
 
 /// The limits of watchers.
@@ -61,7 +61,7 @@ impl WatcherId {
 
 /// The result of opening a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registered {
+pub struct NewWatcher {
     /// The watcher.
     pub id: WatcherId,
     /// The store's revision. A watch from now on receives all later ones.
@@ -214,7 +214,7 @@ impl Hub {
         view: &V,
         now: Instant,
         request: &WatchRequest,
-    ) -> Result<Result<Registered, Error>, V::Error> {
+    ) -> Result<Result<NewWatcher, Error>, V::Error> {
         if self.watchers >= self.options.watchers_max {
             return Ok(Err(Error::not_applied(
                 ErrorKind::SlowDown {
@@ -274,7 +274,7 @@ impl Hub {
         }
         self.enter(slot, phase);
         self.check();
-        Ok(Ok(Registered {
+        Ok(Ok(NewWatcher {
             id: self.id(slot),
             revision: now_revision,
         }))
@@ -397,11 +397,11 @@ impl Hub {
 
     /// Takes events from a watcher's queue, about `bytes_max` and at least one. `None` if the
     /// watcher does not exist; taking [`WatcherEvent::Canceled`] removes it.
-    pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<Taken> {
+    pub fn take(&mut self, id: WatcherId, bytes_max: usize) -> Option<TakenEvents> {
         let slot = self.slot(id)?;
         let meter = self.meter.clone();
         let watcher = self.watcher_mut(slot);
-        let mut taken = Taken::default();
+        let mut taken = TakenEvents::default();
         let mut bytes = 0;
         while let Some((event, more)) = watcher.queue.pop(&meter) {
             taken.events.push(event);

@@ -90,7 +90,7 @@ impl Node {
 
     fn feed(&mut self, changes: Option<Vec<Change>>) {
         let revision = self.revision();
-        let step = Applied { revision, changes };
+        let step = AppliedStep { revision, changes };
         self.hub.feed(&self.store, [step]).unwrap();
     }
 
@@ -108,7 +108,7 @@ impl Node {
         while self.hub.catch_up(&self.store, &EVERYTHING).unwrap() {}
     }
 
-    fn watch(&mut self, request: &WatchRequest) -> Registered {
+    fn watch(&mut self, request: &WatchRequest) -> NewWatcher {
         let registered = self.hub.register(&self.store, Instant::ZERO, request);
         registered.unwrap().expect("it may be watched")
     }
@@ -444,7 +444,7 @@ impl World {
         };
         let now = Instant::from_nanos(self.seconds * 1_000_000_000);
         match node.hub.register(&node.store, now, &request).unwrap() {
-            Ok(Registered { id, revision }) => {
+            Ok(NewWatcher { id, revision }) => {
                 assert!(revision >= node.revision());
                 reader.id = Some(id);
                 reader.state = request.initial_state.then(Vec::new);

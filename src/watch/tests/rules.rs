@@ -108,7 +108,7 @@ fn from_zero_means_after_the_revision_that_the_reply_names() {
     let mut node = node();
     node.put("a", "1");
     // Applied, and not told to the hub yet: it is before the watch all the same.
-    let Registered { id, revision } = node.watch(&watch("a"));
+    let NewWatcher { id, revision } = node.watch(&watch("a"));
     assert_eq!(revision, 2);
     node.put("a", "2");
     node.settle();
@@ -821,7 +821,7 @@ fn steps_are_told_in_their_order_and_what_was_not_kept_is_fetched_between() {
     for (value, is_kept) in [("1", true), ("2", false), ("3", true)] {
         node.put("a", value);
         let changes = std::mem::take(&mut node.pending);
-        steps.push(Applied {
+        steps.push(AppliedStep {
             revision: node.revision(),
             changes: is_kept.then_some(changes),
         });
