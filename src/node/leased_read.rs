@@ -135,7 +135,7 @@ pub struct ReadBuffer<T> {
     /// One for each read that was looked up; `None` if no answer was possible anyway.
     found: Vec<Option<Source<T>>>,
     #[cfg(leasehold_bugs)]
-    kept: Kept,
+    kept: PreviousBatch,
 }
 
 impl<T> Default for ReadBuffer<T> {
@@ -143,7 +143,7 @@ impl<T> Default for ReadBuffer<T> {
         Self {
             found: Vec::new(),
             #[cfg(leasehold_bugs)]
-            kept: Kept::default(),
+            kept: PreviousBatch::default(),
         }
     }
 }
@@ -151,14 +151,14 @@ impl<T> Default for ReadBuffer<T> {
 /// What deliberate bugs keep from the batch before.
 #[cfg(leasehold_bugs)]
 #[derive(Debug, Default)]
-struct Kept {
+struct PreviousBatch {
     commit: LogIndex,
     now: Option<Instant>,
     permit: Option<(Instant, ReadPermit)>,
 }
 
 #[cfg(leasehold_bugs)]
-impl Kept {
+impl PreviousBatch {
     fn clock(&mut self, now: Instant) -> Instant {
         let before = self.now.replace(now).unwrap_or(now);
         if planted!(CachedCheckClock) {

@@ -9,9 +9,9 @@
 //! that wait for it before it asks whether its leader is gone.
 //!
 //! ```text
-//! Idle ──sleep──▶ Asleep ──take──▶ Taken ──read──▶ Stamped ──tick──▶ Done ──carry_away──▶ Idle
-//!                                                   │   ▲
-//!                                                   └───┘ next_mail, handle, carry_away
+//! Idle ──sleep──▶ Asleep ──take──▶ TakenMail ──read──▶ StampedMail ──tick──▶ Done ──carry_away──▶ Idle
+//!                                                         │   ▲
+//!                                                         └───┘ next_mail, handle, carry_away
 //! ```
 //!
 //! Each type is made only from the one before, so a reading that is older than the mail, or a tick
@@ -59,14 +59,14 @@ pub struct Asleep<M> {
 
 /// The mail that had gathered. The clock has not been read since.
 #[derive(Debug)]
-pub struct Taken<M> {
+pub struct TakenMail<M> {
     asleep: Asleep<M>,
     mail: VecDeque<M>,
 }
 
 /// The mail, and the one reading that all of it is handled with.
 #[derive(Debug)]
-pub struct Stamped<M> {
+pub struct StampedMail<M> {
     mail: VecDeque<M>,
     now: Instant,
     late: Option<Duration>,
@@ -195,16 +195,16 @@ impl<M> Asleep<M> {
 
     /// Takes all that has gathered. `mailbox` puts it into the empty vector that it is given, and
     /// waits for so long if there is nothing yet.
-    pub fn take(mut self, mailbox: impl FnOnce(&mut Vec<M>, Duration)) -> Taken<M> {
+    pub fn take(mut self, mailbox: impl FnOnce(&mut Vec<M>, Duration)) -> TakenMail<M> {
         mailbox(&mut self.idle.room, self.patience);
         let mail = std::mem::take(&mut self.idle.room).into();
-        Taken { asleep: self, mail }
+        TakenMail { asleep: self, mail }
     }
 }
 
-impl<M> Taken<M> {
+impl<M> TakenMail<M> {
     /// Reads the clock: the only reading that this batch is handled with.
-    pub fn read(self, clock: &(impl Clock + ?Sized)) -> Stamped<M> {
+    pub fn read(self, clock: &(impl Clock + ?Sized)) -> StampedMail<M> {
         let Asleep {
             idle, due, since, ..
         } = self.asleep;
@@ -214,7 +214,7 @@ impl<M> Taken<M> {
         };
         // What was overdue at the last tick was handled then, whatever the node still says.
         let is_late = now.certainly_after(due) && !idle.last.certainly_after(due);
-        Stamped {
+        StampedMail {
             mail: self.mail,
             now,
             late: is_late.then(|| now.at_least_since(due)),
@@ -222,7 +222,7 @@ impl<M> Taken<M> {
     }
 }
 
-impl<M> Stamped<M> {
+impl<M> StampedMail<M> {
     /// The reading of this turn.
     pub fn now(&self) -> Instant {
         self.now

@@ -21,7 +21,9 @@ use leasehold::log::{
     Damage, Disk, DiskError, DiskFile, Log, LogOptions, Record, Recovery, Verdict, Vote,
 };
 use leasehold::node::recovery;
-use leasehold::node::recovery::{Bootstrap, LogFacts, OpenLog, Opened, StateFacts, Step, Unproven};
+use leasehold::node::recovery::{
+    Bootstrap, LogFacts, OpenLog, StateFacts, StateOpening, Step, UnprovenReason,
+};
 use leasehold::raft::{Configuration, Entry, HardState, Payload, UnsavedState};
 use leasehold::types::{Incarnation, LogId, LogIndex, NodeId, Term};
 
@@ -76,7 +78,7 @@ pub(crate) struct SimDisk {
     has_log: bool,
     /// What the data directory remembers of the bootstrap, and that something may be forgotten.
     bootstrap: Bootstrap,
-    pub(crate) unproven: Option<Unproven>,
+    pub(crate) unproven: Option<UnprovenReason>,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
     /// The state machine's.
@@ -519,11 +521,11 @@ impl SimDisk {
         match step {
             Step::Bootstrap { members, unproven } => {
                 if unproven {
-                    self.unproven = Some(Unproven::WasEmpty);
+                    self.unproven = Some(UnprovenReason::WasEmpty);
                 }
                 self.bootstrap = Bootstrap::Members(members);
             }
-            Step::MarkLostLog => self.unproven = Some(Unproven::LostLog),
+            Step::MarkLostLog => self.unproven = Some(UnprovenReason::LostLog),
             Step::OpenLog => {
                 self.has_log = true;
                 let in_force = latest(self.log()).unwrap_or(base_configuration);
@@ -556,7 +558,7 @@ impl SimDisk {
                 let version = kv::cluster_version(&look).expect("memory does not fail");
                 let received = self.received.as_ref();
                 facts.state = StateFacts {
-                    opened: Some(Opened::Whole { applied, version }),
+                    opened: Some(StateOpening::Whole { applied, version }),
                     is_received: received.is_some_and(|received| received.id == self.base),
                     ..StateFacts::default()
                 };

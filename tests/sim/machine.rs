@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
-use leasehold::node::turn::{Asleep, Idle, Marks, Stamped, Taken};
+use leasehold::node::turn::{Asleep, Idle, Marks, StampedMail, TakenMail};
 use leasehold::node::{Captured, Input, Looked, Node, Read, ReadBuffer};
 use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, UnsavedState};
 use leasehold::time::Instant;
@@ -108,8 +108,8 @@ pub(crate) enum Mail {
 pub(crate) enum Stage {
     Idle(Idle<Mail>),
     Asleep(Asleep<Mail>),
-    Taken(Taken<Mail>),
-    Stamped(Stamped<Mail>),
+    Taken(TakenMail<Mail>),
+    Stamped(StampedMail<Mail>),
     /// The next step is being taken right now.
     #[default]
     Underway,

@@ -77,7 +77,7 @@ pub struct Disk {
     /// What the directory remembers of the bootstrap.
     pub bootstrap: Bootstrap,
     /// There is a mark that something acknowledged may have been forgotten.
-    pub unproven: Option<Unproven>,
+    pub unproven: Option<UnprovenReason>,
     /// There is a mark that an assumption about clocks failed on this node (P37).
     pub lease_tripped: bool,
     /// Log and vote file.
@@ -100,7 +100,7 @@ pub enum Bootstrap {
 
 /// Why a member may have forgotten what it acknowledged (A23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unproven {
+pub enum UnprovenReason {
     /// Its directory was empty when it was made: it is new, or it was emptied.
     WasEmpty,
     /// It was a member, and its log and its votes were gone.
@@ -149,14 +149,14 @@ pub struct StateFacts {
     /// It was set aside since this start began: the one that is there now is empty.
     pub is_set_aside: bool,
     /// What opening it came to; none while it is not open.
-    pub opened: Option<Opened>,
+    pub opened: Option<StateOpening>,
     /// A whole state that came from a peer lies beside it, and ends where the log begins.
     pub is_received: bool,
 }
 
 /// What the opening of a state came to.
 #[derive(Clone, Debug)]
-pub enum Opened {
+pub enum StateOpening {
     /// It is damaged.
     Damaged(String),
     /// It is open, has applied the log up to here, and says which version its cluster is of.
@@ -493,20 +493,24 @@ fn open_state(
             )),
             _ => Ok(Err(Step::OpenState)),
         },
-        Some(Opened::Damaged(why)) if can_be_lost && !state.is_set_aside => set_aside(why.clone()),
-        Some(Opened::Damaged(why)) => Err(Refusal::StateDamaged { why: why.clone() }),
-        Some(Opened::Whole { applied, .. }) if *applied < log.base.index => {
+        Some(StateOpening::Damaged(why)) if can_be_lost && !state.is_set_aside => {
+            set_aside(why.clone())
+        }
+        Some(StateOpening::Damaged(why)) => Err(Refusal::StateDamaged { why: why.clone() }),
+        Some(StateOpening::Whole { applied, .. }) if *applied < log.base.index => {
             // The log goes back no further, so only a state that ends there will do.
             if state.is_received {
                 return Ok(Err(Step::AdoptState));
             }
             let (applied, base) = (*applied, log.base.index);
             match state.opened {
-                Some(Opened::Whole { version, .. }) if has_peers => Ok(Ok((applied, version))),
+                Some(StateOpening::Whole { version, .. }) if has_peers => {
+                    Ok(Ok((applied, version)))
+                }
                 _ => Err(Refusal::StateLost { applied, base }),
             }
         }
-        Some(Opened::Whole { applied, version }) => Ok(Ok((*applied, *version))),
+        Some(StateOpening::Whole { applied, version }) => Ok(Ok((*applied, *version))),
     }
 }
 
@@ -539,7 +543,7 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
     if quarantined && !log.is_quarantined && !planted!(QuarantineForgotten) {
         return Step::Quarantine;
     }
-    let forgot_votes = disk.unproven == Some(Unproven::LostLog) || is_emptied(disk, member);
+    let forgot_votes = disk.unproven == Some(UnprovenReason::LostLog) || is_emptied(disk, member);
     let forgot_votes = forgot_votes && !planted!(ForgottenVotesAtOnce);
     Step::Start(Start {
         quarantined,
@@ -565,7 +569,7 @@ fn is_emptied(disk: &Disk, member: &Member) -> bool {
 
 /// Why a log that is open may still lack what this member has acknowledged.
 fn doubt(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex) -> Option<Doubt> {
-    if disk.unproven == Some(Unproven::LostLog) {
+    if disk.unproven == Some(UnprovenReason::LostLog) {
         Some(Doubt::LostLog)
     } else if let Some(damage) = log.repaired.as_ref().filter(|_| !planted!(DamageForgiven)) {
         Some(Doubt::Damaged(damage.clone()))

@@ -79,7 +79,7 @@ impl World {
         match step {
             Step::Bootstrap { members, unproven } => {
                 if *unproven {
-                    self.known.unproven = Some(Unproven::WasEmpty);
+                    self.known.unproven = Some(UnprovenReason::WasEmpty);
                 }
                 self.known.bootstrap = Bootstrap::Members(members.clone());
                 if self.log.last == LogId::default() {
@@ -87,7 +87,7 @@ impl World {
                     self.log.members = members.map(|place| NodeId(place + 1)).collect();
                 }
             }
-            Step::MarkLostLog => self.known.unproven = Some(Unproven::LostLog),
+            Step::MarkLostLog => self.known.unproven = Some(UnprovenReason::LostLog),
             Step::OpenLog => self.known.log = LogFacts::Open(self.log.clone()),
             Step::RepairLog => {
                 self.log.is_quarantined = true;
@@ -107,11 +107,11 @@ impl World {
             }
             Step::OpenState => {
                 self.known.state.opened = Some(match self.state {
-                    Content::Applied(index) => Opened::Whole {
+                    Content::Applied(index) => StateOpening::Whole {
                         applied: LogIndex(index),
                         version: 1,
                     },
-                    Content::Damaged => Opened::Damaged("rotten".to_owned()),
+                    Content::Damaged => StateOpening::Damaged("rotten".to_owned()),
                     Content::Deadly => {
                         self.known.state.lost_openings += 1;
                         self.is_cut_off();
@@ -418,7 +418,7 @@ fn each_disk_is_started_as_it_must_be() {
         ),
         (
             "being bootstrapped, and with other names in the configuration",
-            whole().with(|world| world.known.unproven = Some(Unproven::WasEmpty)),
+            whole().with(|world| world.known.unproven = Some(UnprovenReason::WasEmpty)),
             member(ClusterState::New, &["n1"]),
             "refused: cluster.initial names [\"n1\"], but the bootstrap of this cluster has begun \
              with [\"n1\", \"n2\", \"n3\"]",
@@ -515,7 +515,11 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
         Bootstrap::Members(names(&["n1"])),
         Bootstrap::Members(names(&["n1", "n2", "n3"])),
     ];
-    let unproven = [None, Some(Unproven::WasEmpty), Some(Unproven::LostLog)];
+    let unproven = [
+        None,
+        Some(UnprovenReason::WasEmpty),
+        Some(UnprovenReason::LostLog),
+    ];
     let states = [
         Content::Applied(0),
         Content::Applied(5),
@@ -580,11 +584,11 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
         let emptied = after.known.unproven.is_some()
             && member.is_initial_member
             && member.state == ClusterState::Existing;
-        let forgot = lost || emptied || world.known.unproven == Some(Unproven::LostLog);
+        let forgot = lost || emptied || world.known.unproven == Some(UnprovenReason::LostLog);
         let LogFacts::Open(log) = &after.known.log else {
             panic!("it started without a log");
         };
-        let Some(Opened::Whole { applied, .. }) = after.known.state.opened else {
+        let Some(StateOpening::Whole { applied, .. }) = after.known.state.opened else {
             panic!("it started without a state");
         };
         let doubtful = forgot
@@ -624,7 +628,7 @@ fn a_start_that_is_cut_off_anywhere_forgives_nothing_later() {
                 again.carry_out(step);
             }
             if let Some(Step::Bootstrap { unproven: true, .. }) = steps.get(cut) {
-                again.known.unproven.get_or_insert(Unproven::WasEmpty);
+                again.known.unproven.get_or_insert(UnprovenReason::WasEmpty);
             }
             again.is_cut_off();
             let (_, end) = again.start(member);

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::node::recovery::{Bootstrap, Unproven};
+use crate::node::recovery::{Bootstrap, UnprovenReason};
 use crate::server::disk::marker::Marker;
 
 const LOST_LOG: &str = "its log and its votes were gone\n";
@@ -31,21 +31,21 @@ pub(crate) fn write(directory: &Path, mut names: Vec<String>) -> io::Result<()> 
 }
 
 /// Reads why this member may have forgotten something.
-pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<Unproven>> {
+pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<UnprovenReason>> {
     let text = Marker::Unproven.read(directory)?;
     Ok(text.map(|text| match text == LOST_LOG {
-        true => Unproven::LostLog,
-        false => Unproven::WasEmpty,
+        true => UnprovenReason::LostLog,
+        false => UnprovenReason::WasEmpty,
     }))
 }
 
 /// Records in `directory` why this member may have forgotten something.
-pub(crate) fn write_unproven(directory: &Path, why: Unproven) -> io::Result<()> {
+pub(crate) fn write_unproven(directory: &Path, why: UnprovenReason) -> io::Result<()> {
     Marker::Unproven.write(
         directory,
         match why {
-            Unproven::LostLog => LOST_LOG,
-            Unproven::WasEmpty => WAS_EMPTY,
+            UnprovenReason::LostLog => LOST_LOG,
+            UnprovenReason::WasEmpty => WAS_EMPTY,
         },
     )
 }
@@ -101,13 +101,13 @@ mod tests {
     fn why_it_may_have_forgotten_something_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read_unproven(folder.path()).unwrap(), None);
-        for why in [Unproven::WasEmpty, Unproven::LostLog] {
+        for why in [UnprovenReason::WasEmpty, UnprovenReason::LostLog] {
             write_unproven(folder.path(), why).unwrap();
             assert_eq!(read_unproven(folder.path()).unwrap(), Some(why));
         }
         // Whatever it says, it is there.
         Marker::Unproven.write(folder.path(), "").unwrap();
         let found = read_unproven(folder.path()).unwrap();
-        assert_eq!(found, Some(Unproven::WasEmpty));
+        assert_eq!(found, Some(UnprovenReason::WasEmpty));
     }
 }

@@ -13,7 +13,8 @@ use crate::kv;
 use crate::kv::HeldLeases;
 use crate::log::{Log, Verdict};
 use crate::node::recovery::{
-    Bootstrap, Disk, LogFacts, Member, OpenLog, Opened, Start, StateFacts, Step, Unproven, decide,
+    Bootstrap, Disk, LogFacts, Member, OpenLog, Start, StateFacts, StateOpening, Step,
+    UnprovenReason, decide,
 };
 use crate::raft::{Configuration, Payload, RestoredState};
 use crate::server::config::Config;
@@ -126,12 +127,12 @@ impl<'a> InProgress<'a> {
         match step {
             Step::Bootstrap { members, unproven } => {
                 if unproven {
-                    self.mark(Unproven::WasEmpty).map_err(remembering())?;
+                    self.mark(UnprovenReason::WasEmpty).map_err(remembering())?;
                 }
                 bootstrap::write(path, members.clone()).map_err(remembering())?;
                 self.facts.bootstrap = Bootstrap::Members(members);
             }
-            Step::MarkLostLog => self.mark(Unproven::LostLog).map_err(remembering())?,
+            Step::MarkLostLog => self.mark(UnprovenReason::LostLog).map_err(remembering())?,
             Step::OpenLog => self.open_log()?,
             Step::RepairLog => {
                 let (log, facts) = self.open();
@@ -163,7 +164,7 @@ impl<'a> InProgress<'a> {
         Ok(())
     }
 
-    fn mark(&mut self, why: Unproven) -> io::Result<()> {
+    fn mark(&mut self, why: UnprovenReason) -> io::Result<()> {
         bootstrap::write_unproven(self.data_dir.path(), why)?;
         self.facts.unproven = Some(why);
         Ok(())
@@ -258,14 +259,14 @@ impl<'a> InProgress<'a> {
         self.facts.state.lost_openings = 0;
         let store = match opened {
             Err(error) if error.is_damage() => {
-                self.facts.state.opened = Some(Opened::Damaged(error.to_string()));
+                self.facts.state.opened = Some(StateOpening::Damaged(error.to_string()));
                 return Ok(());
             }
             opened => opened?,
         };
         let (applied, base) = (store.reader().applied(), self.base());
         let version = kv::cluster_version(&store.reader().snapshot()?)?;
-        self.facts.state.opened = Some(Opened::Whole { applied, version });
+        self.facts.state.opened = Some(StateOpening::Whole { applied, version });
         if applied < base.index {
             let received = self.state_dirs.accepted(base).map_err(looking())?;
             self.facts.state.is_received = received.is_some();
