@@ -1,7 +1,7 @@
 //! What peers say to each other.
 //!
 //! The dialling side opens a bidirectional stream and sends [`PeerHello`], the other side answers
-//! with its own, or with what it knows of the caller's [`Standing`] and closes; then each opens one-way streams and fills them with [`Raft`] frames. Streams
+//! with its own, or with what it knows of the caller's [`MemberStanding`] and closes; then each opens one-way streams and fills them with [`Raft`] frames. Streams
 //! have no order between them, and consensus asks for none (P31).
 
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub struct PeerHello {
 /// What the cluster knows of the node at the other end, by the name in its certificate. A node without
 /// data asks before it has an identity; one whose hello is refused receives it without asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum MemberStanding {
     /// What is known of me?
     Ask,
     /// This much.
@@ -121,7 +121,7 @@ impl Body for StateChunk {
 impl Body for PeerHello {
     const KIND: Kind = Kind::PeerHello;
 }
-impl Body for Standing {
+impl Body for MemberStanding {
     const KIND: Kind = Kind::Standing;
 }
 impl Body for PeerClock {

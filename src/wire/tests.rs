@@ -14,7 +14,7 @@ use crate::raft::{
 use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
 use crate::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
 use crate::wire::peer::{
-    FRAME_WEIGHT_MAX, PeerClock, PeerHello, Raft, Standing, StateChunk, Transfer,
+    FRAME_WEIGHT_MAX, MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer,
 };
 use crate::wire::state::CHUNK_BYTES_MAX;
 use crate::wire::{
@@ -197,9 +197,9 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
             encoded(&peer_hello()),
             "120000001001007e4d4d6c01017702026e320103683a3103683a320304",
         ),
-        (encoded(&Standing::Ask), "010000001501006d128dcf00"),
+        (encoded(&MemberStanding::Ask), "010000001501006d128dcf00"),
         (
-            encoded(&Standing::Known {
+            encoded(&MemberStanding::Known {
                 index: LogIndex(300),
                 incarnation: Some(Incarnation(5)),
                 initial_members: vec!["n1".to_owned()],
@@ -559,7 +559,7 @@ proptest! {
         let _ = frame(Kind::PeerClock).decode::<PeerClock>();
         let _ = frame(Kind::Transfer).decode::<Transfer>();
         let _ = frame(Kind::StateChunk).decode::<StateChunk>();
-        let _ = frame(Kind::Standing).decode::<Standing>();
+        let _ = frame(Kind::Standing).decode::<MemberStanding>();
     }
 
     #[test]

@@ -8,7 +8,7 @@ use leasehold::api::{Compare, Limits, Request, TXN_PARTS_MAX, TxnOp, WatchMessag
 use leasehold::kv::{Command, Operation};
 use leasehold::raft::COMMAND_BYTES_MAX;
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
-use leasehold::wire::peer::{PeerClock, PeerHello, Raft, Standing, StateChunk, Transfer};
+use leasehold::wire::peer::{MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer};
 use leasehold::wire::{Body, Door, Frame, FrameLimits, FrameReader, Kind, encode};
 
 use super::draw::Draw;
@@ -166,7 +166,7 @@ fn decode_any(frame: &Frame) {
         Kind::PeerClock => drop(frame.decode::<PeerClock>()),
         Kind::Transfer => drop(frame.decode::<Transfer>()),
         Kind::StateChunk => drop(frame.decode::<StateChunk>()),
-        Kind::Standing => drop(frame.decode::<Standing>()),
+        Kind::Standing => drop(frame.decode::<MemberStanding>()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::cli::print::{Parts, View};
 use crate::cli::{panics, print};
 use crate::server::disk::store::contains_panic;
 use crate::server::run::offline;
-use crate::server::run::offline::{NewMember, OfflineError, Restored, StoppedNode};
+use crate::server::run::offline::{NewMember, OfflineError, RestoredMember, StoppedNode};
 
 /// Does it, and prints what came of it.
 pub(super) fn run(
@@ -250,7 +250,7 @@ fn member(
 /// What a member begins with; `entries` of it came from a log.
 fn show(
     member: &NewMember,
-    restored: &Restored,
+    restored: &RestoredMember,
     entries: Option<usize>,
     format: Format,
     out: &mut impl Write,

@@ -13,7 +13,7 @@ use crate::server::disk::state_thread::Work;
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{MessageKind, Metrics};
 use crate::server::peers::members::OwnStanding;
-use crate::server::peers::transfer::{Incoming, Outgoing};
+use crate::server::peers::transfer::{StateReceiver, StateSender};
 use crate::server::peers::{PeerHandler, PeerInfo, Peers};
 use crate::server::status::directory::Directory;
 use crate::server::threads::fatal::Exit;
@@ -46,8 +46,8 @@ pub(crate) struct EffectRunner {
     pub(crate) log: Arc<LogThread>,
     pub(crate) state: Arc<BatchQueue<Work>>,
     pub(crate) peers: Arc<Peers>,
-    pub(crate) outgoing: Arc<Outgoing>,
-    pub(crate) incoming: Arc<Incoming>,
+    pub(crate) outgoing: Arc<StateSender>,
+    pub(crate) incoming: Arc<StateReceiver>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) marks: MarkFiles,
 }
@@ -153,7 +153,7 @@ impl MarkFiles {
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
-    pub(crate) incoming: Arc<Incoming>,
+    pub(crate) incoming: Arc<StateReceiver>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) standing: Arc<OwnStanding>,
     pub(crate) exit: Exit,

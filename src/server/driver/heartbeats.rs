@@ -23,11 +23,11 @@ const APART_MIN: Duration = Duration::from_millis(10);
 /// The heartbeats of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
-    by_peer: BTreeMap<NodeId, Sent>,
+    by_peer: BTreeMap<NodeId, SentHeartbeats>,
 }
 
 #[derive(Debug, Default)]
-struct Sent {
+struct SentHeartbeats {
     /// In the order of their rounds.
     under_way: VecDeque<(RoundId, Instant)>,
     told: Option<Instant>,

@@ -39,7 +39,7 @@ pub(crate) struct Driver<E, O> {
     view: NodeView,
     /// What the data directory says.
     marks: Marks,
-    pending: BTreeMap<RequestId, Pending>,
+    pending: BTreeMap<RequestId, PendingRequest>,
     /// The last entry of each batch that was sent to be applied, and when; only of those not applied yet.
     commits: VecDeque<(LogIndex, std::time::Instant)>,
     next_request: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Driver<E, O> {
 }
 
 /// A request that is not answered yet.
-struct Pending {
+struct PendingRequest {
     outbox: Arc<Outbox>,
     frame: u64,
     taken: std::time::Instant,
@@ -129,7 +129,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
                     let id = RequestId(self.next_request);
                     self.next_request += 1;
                     turn.handle(&mut self.node, Input::Request(id, call, author));
-                    let pending = Pending {
+                    let pending = PendingRequest {
                         outbox,
                         frame,
                         taken,
@@ -212,7 +212,7 @@ struct Carrier<'a, E, O> {
     now: Instant,
     effects: &'a mut E,
     observer: &'a mut O,
-    pending: &'a mut BTreeMap<RequestId, Pending>,
+    pending: &'a mut BTreeMap<RequestId, PendingRequest>,
     commits: &'a mut VecDeque<(LogIndex, std::time::Instant)>,
     heartbeats: &'a mut Heartbeats,
 }
@@ -330,11 +330,11 @@ mod tests {
 
     /// A clock that runs until it is told to step back, once.
     #[derive(Default)]
-    struct Stepping {
+    struct SteppingClock {
         readings: AtomicU64,
     }
 
-    impl Clock for Stepping {
+    impl Clock for SteppingClock {
         fn now(&self) -> Instant {
             let reading = self.readings.fetch_add(1, Ordering::Relaxed);
             let stepped = if reading > 300 { 1_500_000_000 } else { 0 };
@@ -421,9 +421,9 @@ mod tests {
     }
 
     /// Looks at what changes.
-    struct Watching<F>(F);
+    struct ViewObserver<F>(F);
 
-    impl<F: FnMut(&NodeView, &NodeView) + Send> Observer for Watching<F> {
+    impl<F: FnMut(&NodeView, &NodeView) + Send> Observer for ViewObserver<F> {
         fn changed(&mut self, _: Instant, old: &NodeView, new: &NodeView) {
             (self.0)(old, new);
         }
@@ -431,14 +431,14 @@ mod tests {
     }
 
     /// A disk that answers until there is an entry to write, then stalls until leadership is given up.
-    struct Stalling {
+    struct StallingDisk {
         mailbox: Arc<Mailbox>,
         owed: Option<Ticket>,
         is_over: bool,
         told: Vec<&'static str>,
     }
 
-    impl Stalling {
+    impl StallingDisk {
         fn persist(&mut self, ticket: Ticket, unsaved: &UnsavedState) {
             if self.is_over || self.owed.is_none() && unsaved.entries.is_empty() {
                 self.mailbox.send(Mail::Input(Input::Persisted(ticket)));
@@ -484,7 +484,7 @@ mod tests {
         let mailbox = Arc::new(Mailbox::default());
         let over = Arc::new(AtomicU64::new(0));
         let node = alone(clock.now());
-        let disk = Arc::new(std::sync::Mutex::new(Stalling {
+        let disk = Arc::new(std::sync::Mutex::new(StallingDisk {
             mailbox: mailbox.clone(),
             owed: None,
             is_over: false,
@@ -502,7 +502,7 @@ mod tests {
             writing.lock().unwrap().persist(ticket, &unsaved);
         });
         let watched = disk.clone();
-        let observer = Watching(move |old: &NodeView, new: &NodeView| {
+        let observer = ViewObserver(move |old: &NodeView, new: &NodeView| {
             if watched.lock().unwrap().changed(old, new) {
                 over.store(1, Ordering::Relaxed);
             }
@@ -522,7 +522,7 @@ mod tests {
     #[test]
     fn a_member_is_proven_before_its_first_entries_are_written() {
         let ids = [1, 2, 3].map(NodeId);
-        let clock = Arc::new(Stepping::default());
+        let clock = Arc::new(SteppingClock::default());
         let mailbox = Arc::new(Mailbox::default());
         let restored = crate::raft::RestoredState {
             base_configuration: Configuration {
@@ -570,7 +570,7 @@ mod tests {
             assert_eq!(mark, Mark::Proven);
             marks.lock().unwrap().push("proven");
         });
-        let observer = Watching(|_: &NodeView, _: &NodeView| ());
+        let observer = ViewObserver(|_: &NodeView, _: &NodeView| ());
         Driver::new(node, mailbox, clock, effects, observer, true).run();
         assert_eq!(*told.lock().unwrap(), ["proven", "entries to write"]);
     }
@@ -579,7 +579,7 @@ mod tests {
     #[test]
     fn a_lease_that_tripped_is_marked() {
         let ids = [1, 2, 3].map(NodeId);
-        let clock = Arc::new(Stepping::default());
+        let clock = Arc::new(SteppingClock::default());
         let mailbox = Arc::new(Mailbox::default());
         let restored = crate::raft::RestoredState {
             base_configuration: Configuration {
@@ -607,7 +607,7 @@ mod tests {
         let mut effects = Script::new(|_, _| ());
         let marks = marked.clone();
         effects.mark = Box::new(move |mark| marks.lock().unwrap().push(mark));
-        let observer = Watching(move |_: &NodeView, new: &NodeView| {
+        let observer = ViewObserver(move |_: &NodeView, new: &NodeView| {
             if new.lease_tripped {
                 stopping.send(Mail::Stop);
             }
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_is_told_and_voids_the_lease() {
-        let clock = Arc::new(Stepping::default());
+        let clock = Arc::new(SteppingClock::default());
         let mailbox = Arc::new(Mailbox::default());
         let heard = Arc::new(AtomicU64::new(0));
         let node = alone(clock.now());
@@ -644,7 +644,7 @@ mod tests {
             state.send(Mail::Input(Input::Applied(replies)));
         });
         let (hearing, ending) = (heard.clone(), mailbox.clone());
-        let observer = Watching(move |old: &NodeView, new: &NodeView| {
+        let observer = ViewObserver(move |old: &NodeView, new: &NodeView| {
             if old.clock_regressions != new.clock_regressions {
                 hearing.store(new.clock_regressions, Ordering::Relaxed);
                 ending.send(Mail::Stop);

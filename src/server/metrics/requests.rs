@@ -27,11 +27,11 @@ impl LabelNames for Methods {
 
 /// Requests by their outcome. Only success has handles: failures are rare enough for a look-up.
 struct Outcomes {
-    succeeded: ByName<Methods, Succeeded>,
+    succeeded: ByName<Methods, SuccessCounter>,
     failed: Lookup<Counter>,
 }
 
-struct Succeeded(Counter);
+struct SuccessCounter(Counter);
 
 impl Handle for Outcomes {
     fn register(register: &Register, name: &'static str, help: &'static str) -> Self {
@@ -42,7 +42,7 @@ impl Handle for Outcomes {
     }
 }
 
-impl Handle for Succeeded {
+impl Handle for SuccessCounter {
     fn register(register: &Register, name: &'static str, help: &'static str) -> Self {
         Self(Counter::register(&register.with("code", "OK"), name, help))
     }

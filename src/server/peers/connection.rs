@@ -18,7 +18,7 @@ use crate::transport::{
     CloseCode, ConnectError, Connection, Endpoint, FrameReceiver, FrameSender, FrameStream,
     HandshakeFailure, Lost, Port, StreamError, is_worth_saying, resolve,
 };
-use crate::wire::peer::{ENVELOPES_MAX, PeerClock, PeerHello, Raft, Standing};
+use crate::wire::peer::{ENVELOPES_MAX, MemberStanding, PeerClock, PeerHello, Raft};
 use crate::wire::{FrameLimits, Kind, WireError, encode};
 
 /// Heartbeats before everything else.
@@ -315,11 +315,11 @@ async fn tell_standing(
 pub(crate) async fn ask_standing(
     connection: &Connection,
     limits: &FrameLimits,
-) -> Option<Standing> {
+) -> Option<MemberStanding> {
     let asking = async {
         let mut stream = connection.open_stream().await.ok()?;
         let mut bytes = BytesMut::new();
-        encode(&Standing::Ask, limits, &mut bytes).ok()?;
+        encode(&MemberStanding::Ask, limits, &mut bytes).ok()?;
         stream.write(bytes.freeze()).await.ok()?;
         match read_greeting(&mut stream).await {
             Ok(Greeting::Standing(standing)) => Some(standing),
@@ -344,7 +344,7 @@ async fn write_hello(
 /// What a connection begins with, from either side.
 enum Greeting {
     Hello(PeerHello),
-    Standing(Standing),
+    Standing(MemberStanding),
 }
 
 async fn read_greeting(stream: &mut FrameStream) -> Result<Greeting, Failure> {

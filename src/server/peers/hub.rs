@@ -25,7 +25,7 @@ use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
 use crate::types::{Incarnation, NodeId, VersionRange};
-use crate::wire::peer::{PeerHello, Standing};
+use crate::wire::peer::{MemberStanding, PeerHello};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS};
 
 /// Control messages that may wait for one peer. A heartbeat interval brings a handful.
@@ -294,14 +294,14 @@ impl Hub {
     }
 
     /// The standing of the node at the other end.
-    pub(super) fn standing_of(&self, connection: &Connection) -> Option<Standing> {
+    pub(super) fn standing_of(&self, connection: &Connection) -> Option<MemberStanding> {
         let connections = self.lock();
         connections.roster.standing_of(connection.identity().name())
     }
 
     /// A member has said what the cluster knows of us.
-    pub(super) fn told(&self, by: &Connection, standing: Standing) {
-        if let Standing::Known {
+    pub(super) fn told(&self, by: &Connection, standing: MemberStanding) {
+        if let MemberStanding::Known {
             index, incarnation, ..
         } = standing
         {
@@ -637,13 +637,13 @@ mod tests {
 
     /// A connection as its two ends see it: who called, and the numbers of both hellos.
     #[derive(Clone, Copy, Debug)]
-    struct Seen {
+    struct SeenConnection {
         small_called: bool,
         small: u64,
         large: u64,
     }
 
-    impl Seen {
+    impl SeenConnection {
         fn by_small(self) -> Hellos {
             Hellos {
                 dialled: self.small_called,
@@ -671,12 +671,12 @@ mod tests {
                 for (first_called, second_called) in
                     [(true, true), (true, false), (false, true), (false, false)]
                 {
-                    let first = Seen {
+                    let first = SeenConnection {
                         small_called: first_called,
                         small: first_small,
                         large: first_large,
                     };
-                    let second = Seen {
+                    let second = SeenConnection {
                         small_called: second_called,
                         small: second_small,
                         large: second_large,
@@ -715,12 +715,12 @@ mod tests {
     #[test]
     fn of_two_calls_that_crossed_the_smaller_ids_stays() {
         // Both wrote their calls (1) before they answered the other's (2).
-        let by_small = Seen {
+        let by_small = SeenConnection {
             small_called: true,
             small: 1,
             large: 2,
         };
-        let by_large = Seen {
+        let by_large = SeenConnection {
             small_called: false,
             small: 2,
             large: 1,
@@ -741,12 +741,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_calls_after_it_had_answered_has_lost_the_older_connection() {
-        let by_small = Seen {
+        let by_small = SeenConnection {
             small_called: true,
             small: 1,
             large: 1,
         };
-        let by_large = Seen {
+        let by_large = SeenConnection {
             small_called: false,
             small: 2,
             large: 2,

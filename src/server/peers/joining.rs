@@ -18,7 +18,7 @@ use crate::transport::{
 };
 use crate::types::{Incarnation, LogIndex};
 use crate::wire::FrameLimits;
-use crate::wire::peer::Standing;
+use crate::wire::peer::MemberStanding;
 
 /// How long one member is waited for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -106,12 +106,12 @@ async fn answers(config: &Config, endpoint: &Endpoint, limits: &FrameLimits) -> 
                 let addresses = resolve(&address).await.ok()?;
                 let connection = endpoint.connect_any(&addresses, STAGGER).await.ok()?;
                 match ask_standing(&connection, &limits).await? {
-                    Standing::Known {
+                    MemberStanding::Known {
                         index,
                         incarnation,
                         initial_members,
                     } => Some((index, incarnation, initial_members)),
-                    Standing::Ask => None,
+                    MemberStanding::Ask => None,
                 }
             };
             tokio::time::timeout(ANSWER_WITHIN, asked).await.ok()?

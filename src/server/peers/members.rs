@@ -13,7 +13,7 @@ use crate::api::{Member, MemberDetails};
 use crate::node;
 use crate::raft::Configuration;
 use crate::server::config::Config;
-use crate::server::peers::{Committed, Roster, RosterPeer};
+use crate::server::peers::{CommittedConfiguration, Roster, RosterPeer};
 use crate::types::{ClusterId, Incarnation, LogIndex, NodeId};
 
 /// What a node knows of members besides the configuration.
@@ -145,7 +145,7 @@ impl MemberNames {
                 let newest = incarnations.entry(member.info.name).or_default();
                 *newest = (*newest).max(member.incarnation);
             }
-            roster.committed = Some(Committed {
+            roster.committed = Some(CommittedConfiguration {
                 index,
                 incarnations,
                 initial_members: self.initial_members.clone(),

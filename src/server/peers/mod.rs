@@ -45,7 +45,7 @@ use crate::types::{Incarnation, NodeId};
 pub(crate) use self::connection::ask_standing;
 pub use self::handler::{PeerHandler, PeerInfo, PeersConfig};
 use self::hub::Hub;
-pub use self::roster::{Committed, Roster, RosterPeer};
+pub use self::roster::{CommittedConfiguration, Roster, RosterPeer};
 pub use self::stats::PeerStats;
 
 /// How long the last messages and the farewell may take when the process stops.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::{Incarnation, LogIndex};
-use crate::wire::peer::Standing;
+use crate::wire::peer::MemberStanding;
 
 /// The other members, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Roster {
     /// The members are not known: messages of every node of the cluster are accepted.
     pub is_open: bool,
     /// What is known to be committed of the members, this one included; `None` until something is.
-    pub committed: Option<Committed>,
+    pub committed: Option<CommittedConfiguration>,
 }
 
 /// One of them.
@@ -32,7 +32,7 @@ pub struct RosterPeer {
 
 /// The newest configuration that is known to be committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedConfiguration {
     /// Where it stands in the log.
     pub index: LogIndex,
     /// The newest life of each member.
@@ -89,9 +89,9 @@ impl Roster {
     }
 
     /// The standing of the node `name`; `None` while the members are not known.
-    pub(super) fn standing_of(&self, name: &str) -> Option<Standing> {
+    pub(super) fn standing_of(&self, name: &str) -> Option<MemberStanding> {
         let committed = self.committed.as_ref()?;
-        Some(Standing::Known {
+        Some(MemberStanding::Known {
             index: committed.index,
             incarnation: committed.incarnations.get(name).copied(),
             initial_members: committed.initial_members.clone(),

@@ -26,7 +26,7 @@ use crate::wire::FrameLimits;
 use crate::wire::peer::{StateChunk, Transfer};
 
 /// See [`super`].
-pub(crate) struct Incoming {
+pub(crate) struct StateReceiver {
     pub(crate) cluster: ClusterId,
     pub(crate) state_dirs: StateDirs,
     /// Keeps the directory locked while something is written or removed there.
@@ -100,7 +100,7 @@ impl TransferError {
     }
 }
 
-impl Incoming {
+impl StateReceiver {
     /// Takes a state in that the member `from` offers on `stream`.
     pub(crate) async fn receive(self: Arc<Self>, from: NodeId, stream: FrameStream) {
         let (mut sender, mut receiver) = stream.split();
@@ -323,7 +323,7 @@ impl Incoming {
     }
 }
 
-impl ReceivedStates for Incoming {
+impl ReceivedStates for StateReceiver {
     fn take_whole(&self, id: LogId) -> Option<PathBuf> {
         let mut slot = self.slot();
         match std::mem::take(&mut *slot) {

@@ -1,9 +1,9 @@
 //! Whole states on their way from a leader to a member whose log lacks what was cut.
 //!
-//! A leader that has to send its state ([`Outgoing`]) reads it from a snapshot of the store, which
+//! A leader that has to send its state ([`StateSender`]) reads it from a snapshot of the store, which
 //! blocks no writer, and sends it as checksummed chunks on a stream of its own that comes after
 //! everything else on its connection, at a bounded rate that all receivers share. Neither side ever
-//! has more than a few chunks in memory. The member at the other end ([`Incoming`]) builds a database
+//! has more than a few chunks in memory. The member at the other end ([`StateReceiver`]) builds a database
 //! beside the one in use, and only when that is whole, compared with its hash and durable, it
 //! informs consensus, which decides whether it replaces the other.
 //!
@@ -31,8 +31,8 @@ use crate::wire::peer::Transfer;
 use crate::wire::{FrameLimits, encode};
 use bytes::BytesMut;
 
-pub(crate) use incoming::Incoming;
-pub(crate) use outgoing::Outgoing;
+pub(crate) use incoming::StateReceiver;
+pub(crate) use outgoing::StateSender;
 pub(crate) use rate::SendRate;
 
 /// For so long both sides keep what a broken transfer needs to go on.

@@ -29,7 +29,7 @@ use crate::wire::{FrameLimits, encode};
 const PRIORITY: i32 = -1;
 
 /// See [`super`].
-pub(crate) struct Outgoing {
+pub(crate) struct StateSender {
     pub(crate) cluster: ClusterId,
     pub(crate) member: NodeId,
     /// Not kept alive by a transfer: they end with the server.
@@ -50,7 +50,7 @@ pub(crate) struct PartialExport {
     export: Export,
 }
 
-impl Outgoing {
+impl StateSender {
     /// Sends the latest state to `peer`, and reports when that has ended, well or not. Never waits.
     pub(crate) fn send(self: &Arc<Self>, peer: NodeId) {
         // Reported however it ends, so that consensus does not wait for it in vain.

@@ -35,7 +35,7 @@ const ENTRIES: u64 = 40;
 
 /// Takes states in, and nothing else.
 struct Receiver {
-    incoming: Arc<Incoming>,
+    incoming: Arc<StateReceiver>,
 }
 
 impl PeerHandler for Receiver {
@@ -57,7 +57,7 @@ struct World {
     store: StateStore,
     sender: Arc<Peers>,
     receiver: Peers,
-    incoming: Arc<Incoming>,
+    incoming: Arc<StateReceiver>,
 }
 
 fn id_of(name: &str) -> NodeId {
@@ -127,7 +127,7 @@ impl World {
         };
         let data = folder.path().join("b");
         let data_dir = DataDir::open_or_create(&data, &identity).unwrap();
-        let incoming = Arc::new(Incoming {
+        let incoming = Arc::new(StateReceiver {
             cluster: CLUSTER,
             state_dirs: StateDirs::new(&data),
             data_dir: Arc::new(data_dir),
@@ -248,7 +248,7 @@ fn contents(reader: &StateReader) -> (LogId, kv::ContentHash) {
 fn a_state_arrives_whole_and_is_reported_once_it_is_durable() {
     let world = World::new();
     let log_use = Arc::new(LogUse::new(LogIndex(0)));
-    let outgoing = Arc::new(Outgoing {
+    let outgoing = Arc::new(StateSender {
         cluster: CLUSTER,
         member: id_of("a"),
         peers: Arc::downgrade(&world.sender),

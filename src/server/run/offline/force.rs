@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::restore::{NewMember, RestoreInProgress, Restored, check_origin};
+use super::restore::{NewMember, RestoreInProgress, RestoredMember, check_origin};
 use super::{OfflineError, StoppedNode};
 use crate::log::{Recovery, Verdict};
 use crate::raft::{Configuration, Payload};
@@ -19,7 +19,7 @@ use crate::types::LogId;
 #[derive(Clone, Debug)]
 pub struct ForceOutcome {
     /// The initial data of the new member.
-    pub restored: Restored,
+    pub restored: RestoredMember,
     /// The number of entries taken from the log beyond the state.
     pub entries: usize,
     /// Warnings about the survivor: why another member might have held more.

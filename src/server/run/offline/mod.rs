@@ -24,7 +24,7 @@ use crate::wire::state::ReadFault;
 pub use check::{Finding, StateHash};
 pub use dump::DumpedEntry;
 pub use force::{ForceOutcome, force_new_cluster};
-pub use restore::{NewMember, Restored, cluster_of_certificate, restore};
+pub use restore::{NewMember, RestoredMember, cluster_of_certificate, restore};
 
 /// Why an offline operation failed.
 #[derive(Debug, thiserror::Error)]

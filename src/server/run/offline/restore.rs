@@ -47,7 +47,7 @@ pub struct NewMember {
 
 /// The initial data of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoredMember {
     /// The member id.
     pub member: NodeId,
     /// Where its log begins: the same on all members.
@@ -66,7 +66,7 @@ pub struct Restored {
 ///
 /// # Errors
 /// The directory may contain partial data, on which no node starts: empty it before the next attempt.
-pub fn restore(backup: &Path, member: &NewMember) -> Result<Restored, OfflineError> {
+pub fn restore(backup: &Path, member: &NewMember) -> Result<RestoredMember, OfflineError> {
     // Checks that the file is a backup before anything is created.
     let header = read_header(backup)?;
     check_origin(header.cluster, header.revision, member)?;
@@ -105,7 +105,7 @@ impl RestoreInProgress {
         member: &NewMember,
         last: LogId,
         entries: &[(LogId, Option<Bytes>)],
-    ) -> Result<Restored, OfflineError> {
+    ) -> Result<RestoredMember, OfflineError> {
         let data_dir = self.new.unfinished();
         let mut store = StateStore::open(&data_dir.state_path(), &StoreOptions::default())?;
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
@@ -134,7 +134,7 @@ impl RestoreInProgress {
         })?;
         let id = data_dir.identity().node();
         self.new.finish()?;
-        Ok(Restored {
+        Ok(RestoredMember {
             member: id,
             base: base.id,
             revision: report.progress.revision,

@@ -17,7 +17,7 @@ use crate::server::disk::quota::Room;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::driver::effects::Post;
 use crate::server::metrics::Sampler;
-use crate::server::peers::transfer::{Incoming, Outgoing, SendRate};
+use crate::server::peers::transfer::{SendRate, StateReceiver, StateSender};
 use crate::server::peers::{Peers, PeersConfig, Roster};
 use crate::server::session::admission::Backlog;
 use crate::server::session::auth::{Access, Audit};
@@ -41,8 +41,8 @@ pub(super) struct Ports {
     /// The address at which others reach this node.
     pub(super) advertised: AdvertisedAddresses,
     /// States on their way here, and from here.
-    pub(super) incoming: Arc<Incoming>,
-    pub(super) outgoing: Arc<Outgoing>,
+    pub(super) incoming: Arc<StateReceiver>,
+    pub(super) outgoing: Arc<StateSender>,
 }
 
 impl Ports {
@@ -79,7 +79,7 @@ impl Ports {
             .node
             .directory
             .learn(identity.member_id, "", &advertised.client);
-        let incoming = Arc::new(Incoming {
+        let incoming = Arc::new(StateReceiver {
             cluster: identity.cluster_id,
             state_dirs,
             data_dir: identity.data_dir.clone(),
@@ -90,7 +90,7 @@ impl Ports {
             slot: Mutex::default(),
         });
         let peers = start_peers(config, identity, shared, &advertised, roster, &incoming).await?;
-        let outgoing = Outgoing {
+        let outgoing = StateSender {
             cluster: identity.cluster_id,
             member: identity.member_id,
             peers: Arc::downgrade(&peers),
@@ -121,7 +121,7 @@ async fn start_peers(
     shared: &Shared,
     advertised: &AdvertisedAddresses,
     roster: Roster,
-    incoming: &Arc<Incoming>,
+    incoming: &Arc<StateReceiver>,
 ) -> Result<Arc<Peers>, StartError> {
     let peers_config = PeersConfig {
         bind: config.listen.peer,

@@ -44,7 +44,7 @@ fn is_locked(data_dir: &Path) -> bool {
 
 /// What can be seen of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenState {
     is_clock_read: bool,
     are_operators_answered: bool,
     is_state_open: bool,
@@ -98,7 +98,7 @@ async fn the_directory_is_locked_before_the_clock_is_read_and_the_ports_open_las
     let is_open = |port: SocketAddr| UdpSocket::bind(port).is_err();
     let mut stages = Vec::new();
     let reached = |stage: Stage| {
-        let seen = Seen {
+        let seen = SeenState {
             is_clock_read: clock.was_locked.lock().unwrap().is_some(),
             are_operators_answered: TcpStream::connect(listen.admin).is_ok(),
             is_state_open: data_dir.join("state").exists(),
@@ -111,22 +111,22 @@ async fn the_directory_is_locked_before_the_clock_is_read_and_the_ports_open_las
     let server = Server::start_in_stages(config, options, clock.clone(), reached).await;
     server.unwrap().shutdown().await;
 
-    let locked = Seen {
+    let locked = SeenState {
         is_clock_read: true,
         are_operators_answered: false,
         is_state_open: false,
         is_peer_port_open: false,
         is_client_port_open: false,
     };
-    let answered = Seen {
+    let answered = SeenState {
         are_operators_answered: true,
         ..locked
     };
-    let whole = Seen {
+    let whole = SeenState {
         is_state_open: true,
         ..answered
     };
-    let reachable = Seen {
+    let reachable = SeenState {
         is_peer_port_open: true,
         is_client_port_open: true,
         ..whole
