@@ -35,10 +35,10 @@ pub struct LeaderLease<C> {
     timing: Timing,
     cell: Arc<LeaseCell>,
     counters: Arc<LeaseCounters>,
-    kept: Mutex<Kept>,
+    kept: Mutex<LockedState>,
 }
 
-struct Kept {
+struct LockedState {
     lease: raft::LeaderLease,
     /// When the lease that is in force began; `None` while it is void.
     start: Option<Instant>,
@@ -71,7 +71,7 @@ impl<C: Clock> LeaderLease<C> {
             timing: config,
             cell: lease.cell().clone(),
             counters,
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(LockedState {
                 lease,
                 start: None,
                 rounds: 0,
@@ -224,7 +224,7 @@ impl<C: Clock> LeaderLease<C> {
         &self.counters
     }
 
-    fn clock_went_back(&self, kept: &mut Kept) {
+    fn clock_went_back(&self, kept: &mut LockedState) {
         // Another thread may have noticed first.
         if kept.start.take().is_some() {
             kept.lease.clock_went_back(self.clock.now());
@@ -232,11 +232,11 @@ impl<C: Clock> LeaderLease<C> {
         }
     }
 
-    fn notice_lapse(&self, kept: &mut Kept) {
+    fn notice_lapse(&self, kept: &mut LockedState) {
         kept.lease.count_lapse(self.clock.now());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, LockedState> {
         self.kept.lock()
     }
 }

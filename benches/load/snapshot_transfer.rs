@@ -19,7 +19,7 @@ use leasehold::bench::generator::Plan;
 use leasehold::bench::heading::{Heading, print_for_programs};
 use leasehold::bench::leasehold::Leasehold;
 use leasehold::bench::load::{Choice, Keys, Load};
-use leasehold::bench::process::{Ending, until_stopped};
+use leasehold::bench::process::{StopSignal, until_stopped};
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Quantiles, Run};
 use leasehold::bench::{Stopwatch, Wall, generator};
@@ -154,7 +154,7 @@ async fn round(
     let needed = applied(cluster, leader).await?;
     progress.say("with a member that is sent the whole state:");
     let watch = Wall::start();
-    cluster.begin_to_end(fed, Ending::Kill)?;
+    cluster.begin_to_end(fed, StopSignal::Kill)?;
     cluster.start_empty(fed)?;
     // Its own account begins when it serves its port; what it is sent begins soon after.
     while applied(cluster, fed).await.is_err() {

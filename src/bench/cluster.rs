@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::leasehold::connect;
-use super::process::{Ending, Process, Scratch};
+use super::process::{Process, Scratch, StopSignal};
 use super::{Stopwatch, Wall};
 use crate::cli::arguments::bench::OwnClusterArgs;
 use crate::cli::connection::Target;
@@ -288,7 +288,7 @@ impl OwnCluster {
     ///
     /// # Errors
     /// It does not run.
-    pub fn begin_to_end(&mut self, number: usize, how: Ending) -> Result<(), Failure> {
+    pub fn begin_to_end(&mut self, number: usize, how: StopSignal) -> Result<(), Failure> {
         self.running(number)?.begin_to_end(how)
     }
 

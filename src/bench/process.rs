@@ -36,7 +36,7 @@ pub struct Process {
 
 /// How a process is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum StopSignal {
     /// It is asked to, and may take leave of the others.
     Stop,
     /// It is gone at once, as in a crash.
@@ -106,10 +106,10 @@ impl Process {
     ///
     /// # Errors
     /// It has ended by itself.
-    pub fn begin_to_end(&mut self, how: Ending) -> Result<(), Failure> {
+    pub fn begin_to_end(&mut self, how: StopSignal) -> Result<(), Failure> {
         self.signal(match how {
-            Ending::Stop => Signal::TERM,
-            Ending::Kill => Signal::KILL,
+            StopSignal::Stop => Signal::TERM,
+            StopSignal::Kill => Signal::KILL,
         })?;
         self.told_to_end = true;
         Ok(())
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_process_ends_when_it_is_told_to_and_when_it_is_dropped() {
         let directory = Scratch::new(&std::env::temp_dir(), "test").unwrap();
-        for how in [Ending::Stop, Ending::Kill] {
+        for how in [StopSignal::Stop, StopSignal::Kill] {
             let mut process = sleeper(&directory);
             process.check().unwrap();
             process.pause().unwrap();

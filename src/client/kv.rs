@@ -13,7 +13,7 @@ use crate::api::{
     Consistency, DeleteRangeRequest, Error, KeyRange, Outcome, PutRequest, RangeRequest, Request,
     ResponseBody, validate,
 };
-use crate::wire::point::{PointCall, Wanted};
+use crate::wire::point::{PointCall, Projection};
 
 impl Client {
     /// Reads a key, or a range of keys.
@@ -72,7 +72,7 @@ impl Client {
                 consistency,
                 min_revision: options.min_revision,
                 key,
-                wanted: Wanted::of(asked.keys_only, asked.count_only),
+                wanted: Projection::of(asked.keys_only, asked.count_only),
                 limit: asked.limit,
             };
             match self

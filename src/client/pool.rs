@@ -17,7 +17,8 @@ use crate::client::login;
 use crate::client::login::Login;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{
-    CloseCode, ConnectError, Endpoint, FrameStream, IdentityError, Lost, StreamError, resolve,
+    CloseCode, ConnectError, ConnectionLost, Endpoint, FrameStream, IdentityError, StreamError,
+    resolve,
 };
 use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
@@ -33,7 +34,7 @@ const ADDRESSES_MAX: usize = 64;
 /// middlebox may have dropped its state.
 const STRIKES_MAX: u32 = 2;
 
-type Dialled = Option<Result<Arc<Link>, Error>>;
+type DialResult = Option<Result<Arc<Link>, Error>>;
 
 /// The connection pool.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct Entry {
     link: Option<Arc<Link>>,
-    dialling: Option<watch::Receiver<Dialled>>,
+    dialling: Option<watch::Receiver<DialResult>>,
     strikes: u32,
 }
 
@@ -131,7 +132,7 @@ impl Pool {
     fn link_or_dial(
         self: &Arc<Self>,
         address: &str,
-    ) -> Result<Result<Arc<Link>, watch::Receiver<Dialled>>, Error> {
+    ) -> Result<Result<Arc<Link>, watch::Receiver<DialResult>>, Error> {
         if self.is_closed() {
             return Err(closed());
         }
@@ -369,11 +370,13 @@ fn connect_error(address: &str, error: &ConnectError) -> Error {
     Error::not_applied(kind, error.to_string())
 }
 
-fn lost_error(address: &str, lost: &Lost) -> Error {
+fn lost_error(address: &str, lost: &ConnectionLost) -> Error {
     let kind = match lost {
-        Lost::Tls(_) | Lost::Closed(CloseCode::Identity) => ErrorKind::TlsHandshake,
-        Lost::Closed(CloseCode::Cluster) => ErrorKind::ClusterMismatch,
-        Lost::Closed(CloseCode::Version) => ErrorKind::Unsupported,
+        ConnectionLost::Tls(_) | ConnectionLost::Closed(CloseCode::Identity) => {
+            ErrorKind::TlsHandshake
+        }
+        ConnectionLost::Closed(CloseCode::Cluster) => ErrorKind::ClusterMismatch,
+        ConnectionLost::Closed(CloseCode::Version) => ErrorKind::Unsupported,
         _ => ErrorKind::ConnectFailed,
     };
     Error::not_applied(kind, format!("{address}: {lost}"))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Client;
 use super::deadline::{deadline_after, now};
 use super::response::unexpected_response;
-use super::route::{Errand, Failed, describe};
+use super::route::{Errand, RequestFailure, describe};
 use super::session::{Session, Ticket};
 use crate::api::{
     Consistency, Error, ErrorKind, Outcome, Request, RequestKind, Response, ResponseBody,
@@ -144,12 +144,12 @@ impl Client {
     /// its session was unknown from its first attempt on, and may be retried in a new one.
     async fn after_failure(
         &self,
-        failed: Failed,
+        failed: RequestFailure,
         ticket: &Ticket,
         sessions: u32,
         deadline: Instant,
     ) -> Option<Error> {
-        let Failed {
+        let RequestFailure {
             error,
             unknown_before,
         } = failed;

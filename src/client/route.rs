@@ -22,12 +22,12 @@ use crate::api::{
     RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
 };
 use crate::client::addresses::Addresses;
-use crate::client::link::{Broken, BrokenCause, Link};
+use crate::client::link::{BrokenCause, Link, LinkFailure};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
 use crate::sync::Mutex;
-use crate::transport::Lost;
+use crate::transport::ConnectionLost;
 use crate::types::NodeId;
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{PointCall, PointReply};
@@ -120,12 +120,12 @@ pub(super) enum PointAttempt {
 pub(super) struct FirstAttempt {
     target: Target,
     link: Arc<Link>,
-    failure: Result<Error, Broken>,
+    failure: Result<Error, LinkFailure>,
 }
 
 /// The final error of a request.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct RequestFailure {
     pub(super) error: Error,
     /// Whether an attempt before the one that failed with this error may have been applied.
     pub(super) unknown_before: bool,
@@ -179,7 +179,7 @@ impl Router {
     ///
     /// # Cancel safety
     /// Safe; but what was sent stays sent, and a write may take effect.
-    pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, Failed> {
+    pub(super) async fn run(&self, errand: Errand<'_>) -> Result<Response, RequestFailure> {
         let deadline = deadline_after(errand.timeout);
         self.run_after(errand, deadline, None).await
     }
@@ -230,7 +230,7 @@ impl Router {
         errand: Errand<'_>,
         deadline: Instant,
         mut first: Option<FirstAttempt>,
-    ) -> Result<Response, Failed> {
+    ) -> Result<Response, RequestFailure> {
         let mut frame = ClientFrame {
             request_id: 0,
             call: Call {
@@ -440,12 +440,12 @@ impl Router {
     /// Handles a connection that broke, or a deadline that passed, before a reply arrived.
     fn broken(
         &self,
-        broken: Broken,
+        broken: LinkFailure,
         target: &str,
         link: &Link,
         progress: &mut Progress,
     ) -> Verdict {
-        let Broken { sent, cause } = broken;
+        let LinkFailure { sent, cause } = broken;
         let kind = match &cause {
             BrokenCause::TooLong(error) => {
                 return Verdict::Final(Error::not_applied(
@@ -456,7 +456,7 @@ impl Router {
             BrokenCause::OutOfTime => ErrorKind::DeadlineExceeded,
             _ => ErrorKind::ConnectionLost,
         };
-        let closed_here = cause == BrokenCause::Lost(Lost::ClosedHere);
+        let closed_here = cause == BrokenCause::Lost(ConnectionLost::ClosedHere);
         let error = if closed_here {
             super::pool::closed()
         } else {
@@ -813,9 +813,9 @@ impl Progress {
         }
     }
 
-    fn fail(&self, error: Error) -> Failed {
+    fn fail(&self, error: Error) -> RequestFailure {
         let outcome = self.failed.outcome(error.outcome);
-        Failed {
+        RequestFailure {
             error: Error { outcome, ..error },
             unknown_before: self.failed.are_in_doubt(),
         }

@@ -24,7 +24,7 @@ use crate::wire::point::Record;
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum CachedKey {
     /// Its current record.
     Present(Record),
     /// There is no such key since `revision` or before.
@@ -33,7 +33,7 @@ pub(super) enum Known {
 
 /// What a lookup finds.
 pub(super) enum Lookup {
-    Found(Known),
+    Found(CachedKey),
     Missing(Ticket),
 }
 
@@ -76,7 +76,7 @@ impl RecordCache {
     }
 
     /// Fills in what a reader found on disk after it got its `ticket` for `key`.
-    pub(super) fn fill(&self, ticket: Ticket, key: &[u8], cached: Known) {
+    pub(super) fn fill(&self, ticket: Ticket, key: &[u8], cached: CachedKey) {
         let mut shard = self.write(ticket.hash);
         if shard.changes == ticket.changes || planted!(FillWithoutTicket) {
             shard.insert(ticket.hash, key, cached);
@@ -84,7 +84,7 @@ impl RecordCache {
     }
 
     /// Notes what a committed write has made of `key`.
-    pub(super) fn change(&self, key: &[u8], cached: Known) {
+    pub(super) fn change(&self, key: &[u8], cached: CachedKey) {
         let hash = self.hashing.hash_one(key);
         let mut shard = self.write(hash);
         shard.changes += 1;
@@ -112,7 +112,7 @@ fn shard_of(hash: u64) -> usize {
     clippy::disallowed_types,
     reason = "only looked up by hash, never iterated"
 )]
-type Slots = std::collections::HashMap<u64, Slot, BuildHasherDefault<Unhashed>>;
+type Slots = std::collections::HashMap<u64, Slot, BuildHasherDefault<IdentityHasher>>;
 
 /// One part of the cache, under its own lock.
 struct Shard {
@@ -129,7 +129,7 @@ struct Shard {
 /// Lies in the map itself, and what a record holds lies together in another piece of memory, its key
 /// first: so a lookup waits for memory twice.
 struct Slot {
-    cached: Known,
+    cached: CachedKey,
     /// The key that is absent; a record that is present has its own.
     absent: Box<[u8]>,
     bytes: usize,
@@ -142,8 +142,8 @@ struct Slot {
 impl Slot {
     fn is_of(&self, key: &[u8]) -> bool {
         match &self.cached {
-            Known::Present(record) => record.is_of(key),
-            Known::Absent { .. } => &*self.absent == key,
+            CachedKey::Present(record) => record.is_of(key),
+            CachedKey::Absent { .. } => &*self.absent == key,
         }
     }
 }
@@ -163,7 +163,7 @@ impl Shard {
         }
     }
 
-    fn find(&self, hash: u64, key: &[u8]) -> Option<Known> {
+    fn find(&self, hash: u64, key: &[u8]) -> Option<CachedKey> {
         let slot = self.slots.get(&hash)?;
         if !slot.is_of(key) {
             return None;
@@ -175,10 +175,10 @@ impl Shard {
         Some(slot.cached.clone())
     }
 
-    fn insert(&mut self, hash: u64, key: &[u8], cached: Known) {
+    fn insert(&mut self, hash: u64, key: &[u8], cached: CachedKey) {
         let (content_bytes, absent) = match &cached {
-            Known::Present(record) => (record.encoded().len(), Box::default()),
-            Known::Absent { .. } => (key.len(), key.into()),
+            CachedKey::Present(record) => (record.encoded().len(), Box::default()),
+            CachedKey::Absent { .. } => (key.len(), key.into()),
         };
         let bytes = SLOT_BYTES + content_bytes;
         // One record must not push out everyone else's.
@@ -249,9 +249,9 @@ impl Shard {
 
 /// Passes on a key that is a hash already.
 #[derive(Default)]
-struct Unhashed(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Unhashed {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -275,8 +275,8 @@ mod tests {
     use std::sync::atomic::{AtomicI64, AtomicU64};
     use std::thread;
 
-    fn record(key: &[u8], value: &[u8], mod_revision: i64) -> Known {
-        Known::Present(Record::new(&KeyValue {
+    fn record(key: &[u8], value: &[u8], mod_revision: i64) -> CachedKey {
+        CachedKey::Present(Record::new(&KeyValue {
             key: Bytes::copy_from_slice(key),
             value: Bytes::copy_from_slice(value),
             mod_revision,
@@ -284,7 +284,7 @@ mod tests {
         }))
     }
 
-    fn found(cache: &RecordCache, key: &[u8]) -> Option<Known> {
+    fn found(cache: &RecordCache, key: &[u8]) -> Option<CachedKey> {
         match cache.get(key) {
             Lookup::Found(cached) => Some(cached),
             Lookup::Missing(_) => None,
@@ -307,7 +307,7 @@ mod tests {
     fn a_fill_is_found_and_shares_its_memory() {
         let cache = RecordCache::new(1 << 20);
         cache.fill(ticket(&cache, b"k"), b"k", record(b"k", b"v", 2));
-        let (Some(Known::Present(one)), Some(Known::Present(two))) =
+        let (Some(CachedKey::Present(one)), Some(CachedKey::Present(two))) =
             (found(&cache, b"k"), found(&cache, b"k"))
         else {
             panic!("it was just filled in");
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(found(&cache, b"k"), Some(record(b"k", b"new", 3)));
 
         let before = ticket(&cache, b"gone");
-        let absent = Known::Absent { revision: 4 };
+        let absent = CachedKey::Absent { revision: 4 };
         cache.change(b"gone", absent.clone());
         cache.fill(before, b"gone", record(b"gone", b"old", 2));
         assert_eq!(found(&cache, b"gone"), Some(absent));
@@ -428,7 +428,7 @@ mod tests {
                                 cached
                             }
                         };
-                        let Known::Present(kv) = seen else {
+                        let CachedKey::Present(kv) = seen else {
                             panic!("nothing is ever deleted here");
                         };
                         assert!(

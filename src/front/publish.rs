@@ -10,7 +10,7 @@ use crate::kv::{Change, KeyChanges, Overlay, Pair, Progress, Reply, Space, Span,
 use crate::types::LogId;
 use crate::wire::point::Record;
 
-use super::cache::Known;
+use super::cache::CachedKey;
 use super::database::{Ahead, Database};
 use super::durable::Durable;
 use super::state::{Front, Handle, Snapshot};
@@ -99,12 +99,12 @@ impl<D: Database> View for Base<D> {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
         if space == Space::Current {
             match self.snapshot.front().known(key) {
-                Some(Known::Present(record)) => {
+                Some(CachedKey::Present(record)) => {
                     let mut kv = record.to_key_value();
                     kv.version += i64::from(planted!(StateDiverges));
                     return Ok(Some(kv::record_of(&kv)));
                 }
-                Some(Known::Absent { .. }) => return Ok(None),
+                Some(CachedKey::Absent { .. }) => return Ok(None),
                 None => {}
             }
         }
@@ -245,9 +245,9 @@ where
             let known = match record {
                 Some(record) => {
                     let kv = kv::key_value(key.clone(), record.clone())?;
-                    Known::Present(Record::new(&kv))
+                    CachedKey::Present(Record::new(&kv))
                 }
-                None => Known::Absent {
+                None => CachedKey::Absent {
                     revision: progress.revision,
                 },
             };

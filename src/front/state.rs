@@ -16,7 +16,7 @@ use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, Swap};
 use crate::types::{LogId, LogIndex};
 use crate::wire::point::Record;
 
-use super::cache::{Known, Lookup, RecordCache};
+use super::cache::{CachedKey, Lookup, RecordCache};
 use super::database::{Ahead, Database, NOTHING_AHEAD};
 
 /// What stands in front of a database, between the thread that applies and all that read. See the
@@ -167,12 +167,12 @@ impl<D: Database> Front<D> {
             },
         );
         Ok(match known {
-            Known::Present(record) => Point {
+            CachedKey::Present(record) => Point {
                 revision: revision.max(record.mod_revision()),
                 record: Some(record),
                 applied,
             },
-            Known::Absent { revision: absent } => Point {
+            CachedKey::Absent { revision: absent } => Point {
                 revision: revision.max(absent),
                 record: None,
                 applied,
@@ -180,15 +180,15 @@ impl<D: Database> Front<D> {
         })
     }
 
-    fn read_current(self: &Arc<Self>, key: &[u8]) -> Result<Known, D::Error> {
+    fn read_current(self: &Arc<Self>, key: &[u8]) -> Result<CachedKey, D::Error> {
         let look = self.look();
         match look.get(&self.database, Space::Current, key)? {
             // Encoded again, which copies: a value of the database may keep a whole block in memory.
             Some(record) => {
                 let kv = kv::key_value(Bytes::copy_from_slice(key), record)?;
-                Ok(Known::Present(Record::new(&kv)))
+                Ok(CachedKey::Present(Record::new(&kv)))
             }
-            None => Ok(Known::Absent {
+            None => Ok(CachedKey::Absent {
                 revision: Snapshot::with(self, look)?.progress.revision,
             }),
         }
@@ -239,7 +239,7 @@ impl<D: Database> Front<D> {
 
     /// What is known of `key` as it was last published. For the thread that applies: no other
     /// changes it meanwhile.
-    pub(super) fn known(&self, key: &[u8]) -> Option<Known> {
+    pub(super) fn known(&self, key: &[u8]) -> Option<CachedKey> {
         match self.cache.get(key) {
             Lookup::Found(known) => Some(known),
             Lookup::Missing(_) => None,
@@ -270,7 +270,7 @@ impl<D: Database> Front<D> {
     }
 
     /// Records what a visible batch made of `key`.
-    pub(super) fn change(&self, key: &[u8], known: Known) {
+    pub(super) fn change(&self, key: &[u8], known: CachedKey) {
         self.cache.change(key, known);
     }
 

@@ -178,7 +178,7 @@ struct Reader<'a, F> {
 }
 
 /// What reading can end in: the disk failing, or the bytes being wrong.
-type Checked<T> = Result<T, Damage>;
+type CheckResult<T> = Result<T, Damage>;
 
 impl<'a, F: DiskFile> Reader<'a, F> {
     fn new(options: &'a LogOptions, synced: &[SyncedBatch]) -> Self {
@@ -217,7 +217,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         number: u64,
         file: F,
         (header, length): (HeaderRead, u64),
-    ) -> Result<Checked<()>, LogError> {
+    ) -> Result<CheckResult<()>, LogError> {
         let place = file_name(number);
         let damaged = |what: &str| Damage {
             what: what.to_owned(),
@@ -284,7 +284,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         Ok(true)
     }
 
-    fn read_image(&mut self, file: F, header: Header, image: &[u8]) -> Checked<()> {
+    fn read_image(&mut self, file: F, header: Header, image: &[u8]) -> CheckResult<()> {
         let seed = Seed::new(self.options, header.number);
         let opening_at = OPENING_AT as usize;
         let opening = Opening::decode(&image[opening_at..opening_at + SECTOR], seed);
@@ -318,7 +318,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         self.read_batches(header, seed, image, true)
     }
 
-    fn check_opening(&mut self, header: Header, opening: Opening) -> Checked<()> {
+    fn check_opening(&mut self, header: Header, opening: Opening) -> CheckResult<()> {
         let damaged = |what| Err(damage_at(header.number, OPENING_AT, what));
         let found = &self.found;
         if found.torn.is_some() {
@@ -352,7 +352,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
     }
 
     /// The batch just read, and the hash that it ends with, must be what was named as synced.
-    fn check_named(&self, batch: u64, chain: u128, segment: u64, at: u64) -> Checked<()> {
+    fn check_named(&self, batch: u64, chain: u128, segment: u64, at: u64) -> CheckResult<()> {
         let chains = self.named.get(&batch);
         let agrees = |named: &u128| *named == chain;
         if chains.is_none_or(|chains| chains.iter().all(agrees)) {
@@ -370,7 +370,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         seed: Seed,
         image: &[u8],
         opened: bool,
-    ) -> Checked<()> {
+    ) -> CheckResult<()> {
         let mut expected = DATA_AT;
         let mut at = DATA_AT;
         let end = image.len() as u64;
@@ -422,7 +422,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         seed: Seed,
         image: &[u8],
         opened: bool,
-    ) -> Checked<()> {
+    ) -> CheckResult<()> {
         let mut payload = Vec::new();
         let mut blank = !opened;
         for index in 0..count {
@@ -456,7 +456,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
     }
 
     /// Takes the records of a whole batch in, all or none.
-    fn absorb(&mut self, extent: Extent, batch: &Bytes) -> Checked<()> {
+    fn absorb(&mut self, extent: Extent, batch: &Bytes) -> CheckResult<()> {
         let damaged = |what: &str| damage_at(extent.segment, extent.at, what);
         let found = &mut self.found;
         let mut chain = found.tip.chain;
@@ -522,7 +522,7 @@ impl<'a, F: DiskFile> Reader<'a, F> {
         self.found
     }
 
-    fn missing(&self) -> Checked<()> {
+    fn missing(&self) -> CheckResult<()> {
         let found = &self.found;
         if let Some((named, _)) = self.named.range(found.synced + 1..).next() {
             return Err(Damage {

@@ -60,7 +60,7 @@ struct Tail<F> {
     seed: Seed,
     position: u64,
     spares: VecDeque<SpareSegment<F>>,
-    filling: Option<Filling<F>>,
+    filling: Option<SegmentFill<F>>,
     /// Where the records given so far lead to.
     tip: Tip,
     /// What is durable of them.
@@ -78,7 +78,7 @@ struct Tail<F> {
 
 /// A segment whose zeros are being written.
 #[derive(Debug)]
-struct Filling<F> {
+struct SegmentFill<F> {
     file: F,
     header: Header,
     filled: u64,
@@ -856,7 +856,7 @@ impl<F: DiskFile> Tail<F> {
             Some(filling) => filling,
             None => {
                 let newest = self.spares.back().map(|spare| spare.header.number);
-                Filling::start(
+                SegmentFill::start(
                     disk,
                     options,
                     newest.unwrap_or_else(|| self.in_use().number) + 1,
@@ -868,7 +868,7 @@ impl<F: DiskFile> Tail<F> {
         done?;
         if filling.filled == filling.header.bytes {
             filling.finish(disk, options)?;
-            let Filling { file, header, .. } =
+            let SegmentFill { file, header, .. } =
                 self.filling.take().expect("it was put there a moment ago");
             self.spares.push_back(SpareSegment { file, header });
         }
@@ -903,7 +903,7 @@ impl<F: DiskFile> Tail<F> {
     }
 }
 
-impl<F: DiskFile> Filling<F> {
+impl<F: DiskFile> SegmentFill<F> {
     fn start<D: Disk<File = F>>(
         disk: &mut D,
         options: &LogOptions,
@@ -945,7 +945,7 @@ fn make_segment<D: Disk>(
     options: &LogOptions,
     number: u64,
 ) -> Result<SpareSegment<D::File>, DiskError> {
-    let mut filling = Filling::start(disk, options, number)?;
+    let mut filling = SegmentFill::start(disk, options, number)?;
     // No batch waits for it yet, so it is done at once.
     filling.step(options.segment_bytes)?;
     filling.finish(disk, options)?;

@@ -75,21 +75,21 @@ pub fn was_reached(bug: Bug) -> bool {
 
 /// Switches exactly `bugs` on in this thread, until the result is dropped.
 #[must_use = "the bugs go with it"]
-pub fn plant(bugs: &[Bug]) -> Planted {
+pub fn plant(bugs: &[Bug]) -> PlantedBugs {
     REACHED.set(Set::default());
     let mut on = Set::default();
     bugs.iter().for_each(|bug| on.insert(*bug));
     let before = ON.replace(on);
-    Planted { before }
+    PlantedBugs { before }
 }
 
 /// Bugs that are switched on; see [`plant`].
 #[derive(Debug)]
-pub struct Planted {
+pub struct PlantedBugs {
     before: Set,
 }
 
-impl Drop for Planted {
+impl Drop for PlantedBugs {
     fn drop(&mut self) {
         ON.set(self.before);
     }

@@ -94,7 +94,7 @@ impl CloseCode {
 
 /// Why a connection is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum ConnectionLost {
     /// The other side closed it.
     #[error("the other side closed the connection: {}", .0.words())]
     Closed(CloseCode),
@@ -115,7 +115,7 @@ pub enum Lost {
     Other(String),
 }
 
-impl Lost {
+impl ConnectionLost {
     pub(crate) fn of(error: &quinn::ConnectionError) -> Self {
         match error {
             quinn::ConnectionError::ApplicationClosed(close) => {
@@ -187,7 +187,7 @@ pub enum ConnectError {
         /// The address.
         address: String,
         /// The cause.
-        lost: Lost,
+        lost: ConnectionLost,
     },
 }
 
@@ -200,9 +200,9 @@ impl ConnectError {
             quinn::ConnectionError::TimedOut => return Self::Timeout { address },
             _ => None,
         };
-        match (code, Lost::of(error)) {
+        match (code, ConnectionLost::of(error)) {
             (Some(NO_APPLICATION_PROTOCOL), _) => Self::Alpn { address },
-            (_, Lost::Tls(reason)) => Self::Tls { address, reason },
+            (_, ConnectionLost::Tls(reason)) => Self::Tls { address, reason },
             (_, lost) => Self::Lost { address, lost },
         }
     }
@@ -216,9 +216,9 @@ impl ConnectError {
             Self::Alpn { .. } => HandshakeFailure::Alpn,
             Self::Identity { source, .. } => failure_of(source),
             Self::Lost { lost, .. } => match lost {
-                Lost::Closed(code) => code.failure(),
-                Lost::TimedOut => HandshakeFailure::Timeout,
-                Lost::Tls(_) => HandshakeFailure::Tls,
+                ConnectionLost::Closed(code) => code.failure(),
+                ConnectionLost::TimedOut => HandshakeFailure::Timeout,
+                ConnectionLost::Tls(_) => HandshakeFailure::Tls,
                 _ => HandshakeFailure::Other,
             },
         }
@@ -426,7 +426,7 @@ impl Connection {
         if let Some((taken, seats_max)) = identity_seats {
             let Some(seat) = taken.take(identity.clone(), seats_max) else {
                 close(&quic, CloseCode::Busy);
-                let lost = Lost::Closed(CloseCode::Busy);
+                let lost = ConnectionLost::Closed(CloseCode::Busy);
                 return Err((
                     HandshakeFailure::Limit,
                     ConnectError::Lost { address, lost },
@@ -548,8 +548,8 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn lost(&self) -> Lost {
-        Lost::of(&self.inner.quic.closed().await)
+    pub async fn lost(&self) -> ConnectionLost {
+        ConnectionLost::of(&self.inner.quic.closed().await)
     }
 
     /// Whether the connection is over.

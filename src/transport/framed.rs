@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
-use crate::transport::{Connection, Lost, Port};
+use crate::transport::{Connection, ConnectionLost, Port};
 use crate::wire::{Body, Door, Frame, FrameLimits, FrameReader, WireError};
 
 /// Chunks taken from a stream at one time; a batch is about this many packets long at most.
@@ -43,7 +43,7 @@ pub enum StreamError {
     Malformed(#[from] WireError),
     /// The connection is over.
     #[error("{0}")]
-    Lost(#[from] Lost),
+    Lost(#[from] ConnectionLost),
 }
 
 /// Both directions of a bidirectional stream.
@@ -64,8 +64,12 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn open_stream(&self) -> Result<FrameStream, Lost> {
-        let (send, receive) = self.quic().open_bi().await.map_err(|e| Lost::of(&e))?;
+    pub async fn open_stream(&self) -> Result<FrameStream, ConnectionLost> {
+        let (send, receive) = self
+            .quic()
+            .open_bi()
+            .await
+            .map_err(|e| ConnectionLost::of(&e))?;
         Ok(self.framed(send, receive))
     }
 
@@ -76,8 +80,12 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, Lost> {
-        let (send, receive) = self.quic().open_bi().await.map_err(|e| Lost::of(&e))?;
+    pub async fn open_stream_of(&self, priority: i32) -> Result<FrameStream, ConnectionLost> {
+        let (send, receive) = self
+            .quic()
+            .open_bi()
+            .await
+            .map_err(|e| ConnectionLost::of(&e))?;
         // Fails only for a stream that is already closed, and writing will report that.
         let _ = send.set_priority(priority);
         Ok(self.framed(send, receive))
@@ -90,8 +98,12 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn accept_stream(&self) -> Result<FrameStream, Lost> {
-        let (send, receive) = self.quic().accept_bi().await.map_err(|e| Lost::of(&e))?;
+    pub async fn accept_stream(&self) -> Result<FrameStream, ConnectionLost> {
+        let (send, receive) = self
+            .quic()
+            .accept_bi()
+            .await
+            .map_err(|e| ConnectionLost::of(&e))?;
         Ok(self.framed(send, receive))
     }
 
@@ -102,8 +114,12 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, Lost> {
-        let send = self.quic().open_uni().await.map_err(|e| Lost::of(&e))?;
+    pub async fn open_sender(&self, priority: i32) -> Result<FrameSender, ConnectionLost> {
+        let send = self
+            .quic()
+            .open_uni()
+            .await
+            .map_err(|e| ConnectionLost::of(&e))?;
         // Fails only for a stream that is already closed, and writing will report that.
         let _ = send.set_priority(priority);
         Ok(FrameSender::new(send))
@@ -116,8 +132,12 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn accept_receiver(&self) -> Result<FrameReceiver, Lost> {
-        let receive = self.quic().accept_uni().await.map_err(|e| Lost::of(&e))?;
+    pub async fn accept_receiver(&self) -> Result<FrameReceiver, ConnectionLost> {
+        let receive = self
+            .quic()
+            .accept_uni()
+            .await
+            .map_err(|e| ConnectionLost::of(&e))?;
         Ok(self.receiver(receive))
     }
 
@@ -191,8 +211,10 @@ impl FrameSender {
             .await
             .map_err(|error| match error {
                 quinn::WriteError::Stopped(_) => StreamError::Stopped,
-                quinn::WriteError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
-                other => StreamError::Lost(Lost::Other(other.to_string())),
+                quinn::WriteError::ConnectionLost(lost) => {
+                    StreamError::Lost(ConnectionLost::of(&lost))
+                }
+                other => StreamError::Lost(ConnectionLost::Other(other.to_string())),
             })
     }
 
@@ -210,8 +232,8 @@ impl FrameSender {
         let written = ready!(pin!(self.stream.write_chunks(chunks)).poll(cx));
         let written = written.map_err(|error| match error {
             quinn::WriteError::Stopped(_) => StreamError::Stopped,
-            quinn::WriteError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
-            other => StreamError::Lost(Lost::Other(other.to_string())),
+            quinn::WriteError::ConnectionLost(lost) => StreamError::Lost(ConnectionLost::of(&lost)),
+            other => StreamError::Lost(ConnectionLost::Other(other.to_string())),
         })?;
         chunks.drain(..written.chunks);
         Poll::Ready(Ok(()))
@@ -333,8 +355,10 @@ impl FrameReceiver {
             };
             let arrived = arrived.map_err(|error| match error {
                 quinn::ReadError::Reset(_) => StreamError::Stopped,
-                quinn::ReadError::ConnectionLost(lost) => StreamError::Lost(Lost::of(&lost)),
-                other => StreamError::Lost(Lost::Other(other.to_string())),
+                quinn::ReadError::ConnectionLost(lost) => {
+                    StreamError::Lost(ConnectionLost::of(&lost))
+                }
+                other => StreamError::Lost(ConnectionLost::Other(other.to_string())),
             })?;
             let Some(count) = arrived else {
                 self.reader

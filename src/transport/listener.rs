@@ -11,8 +11,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::api::{Error, ErrorKind};
 use crate::transport::{
-    Admission, BindError, CloseCode, Connection, Endpoint, FrameStream, HandshakeFailure,
-    IncomingConnection, Lost, PeerIdentity, Port, Tls, TransportStats,
+    Admission, BindError, CloseCode, Connection, ConnectionLost, Endpoint, FrameStream,
+    HandshakeFailure, IncomingConnection, PeerIdentity, Port, Tls, TransportStats,
 };
 use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
@@ -153,7 +153,7 @@ impl ClientConnection {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn accept_stream(&mut self) -> Result<FrameStream, Lost> {
+    pub async fn accept_stream(&mut self) -> Result<FrameStream, ConnectionLost> {
         match self.first.take() {
             Some(stream) => Ok(stream),
             None => self.connection.accept_stream().await,

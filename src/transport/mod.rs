@@ -31,7 +31,9 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{CloseCode, ConnectError, Connection, ConnectionFacts, Datagrams, Lost};
+pub use connection::{
+    CloseCode, ConnectError, Connection, ConnectionFacts, ConnectionLost, Datagrams,
+};
 pub use endpoint::{Admission, BindError, Endpoint, IncomingConnection, resolve};
 pub use framed::{FrameReceiver, FrameSender, FrameStream, StreamError};
 pub use identity::{IdentityError, IdentityKind, PeerIdentity};

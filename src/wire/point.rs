@@ -21,7 +21,7 @@ use crate::wire::{Frame, FrameLimits, Kind, WireError};
 
 /// What is wanted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Projection {
     /// The key and what it holds.
     All,
     /// All but the value.
@@ -30,7 +30,7 @@ pub enum Wanted {
     Count,
 }
 
-impl Wanted {
+impl Projection {
     /// As the flags of a [`RangeRequest`](crate::api::RangeRequest) say.
     pub fn of(keys_only: bool, count_only: bool) -> Self {
         match (keys_only, count_only) {
@@ -51,7 +51,7 @@ pub struct PointRead {
     /// The least revision it may be served at.
     pub min_revision: i64,
     /// What is wanted of the key.
-    pub wanted: Wanted,
+    pub wanted: Projection,
     key: Range<usize>,
 }
 
@@ -91,7 +91,7 @@ impl PointRead {
             request_id,
             consistency,
             min_revision,
-            wanted: Wanted::of(keys_only, count_only),
+            wanted: Projection::of(keys_only, count_only),
             key: start..start + length,
         })
     }
@@ -114,7 +114,7 @@ pub struct PointCall<'a> {
     /// The key.
     pub key: &'a [u8],
     /// What is wanted of it.
-    pub wanted: Wanted,
+    pub wanted: Projection,
     /// The caller's own limit, which one key is within.
     pub limit: u64,
 }
@@ -149,8 +149,8 @@ pub fn encode_point_call(
     let mut back = Small::<24>::default();
     back.bytes(&[SINGLE]);
     back.number(call.limit);
-    let keys_only = call.wanted == Wanted::KeyOnly;
-    let count_only = call.wanted == Wanted::Count;
+    let keys_only = call.wanted == Projection::KeyOnly;
+    let count_only = call.wanted == Projection::Count;
     back.bytes(&[keys_only.into(), count_only.into()]);
     back.bytes(&[0; 7]);
     append_frame::<ClientFrame>(limits, out, |out| {
@@ -274,19 +274,19 @@ pub fn encode_point_reply(
     request_id: u64,
     header: &EncodedHeader,
     record: Option<&Record>,
-    wanted: Wanted,
+    wanted: Projection,
     limits: &FrameLimits,
     out: &mut BytesMut,
 ) -> Result<(), WireError> {
     let count = u8::from(record.is_some());
     let bare;
     let sent = match wanted {
-        Wanted::All => record,
-        Wanted::KeyOnly => {
+        Projection::All => record,
+        Projection::KeyOnly => {
             bare = record.map(Record::without_value);
             bare.as_ref()
         }
-        Wanted::Count => None,
+        Projection::Count => None,
     };
     let encoded = sent.map_or(&[][..], Record::encoded);
     let kvs = u8::from(sent.is_some());
@@ -793,7 +793,7 @@ mod tests {
                 prop_assert_eq!(read.request_id, call.request_id);
                 prop_assert_eq!(read.consistency, call.call.consistency);
                 prop_assert_eq!(read.min_revision, call.call.min_revision);
-                prop_assert_eq!(read.wanted, Wanted::of(range.keys_only, range.count_only));
+                prop_assert_eq!(read.wanted, Projection::of(range.keys_only, range.count_only));
                 prop_assert_eq!(read.key(&frame), &range.key[..]);
             }
         }
@@ -834,7 +834,7 @@ mod tests {
                 consistency: call.call.consistency,
                 min_revision: call.call.min_revision,
                 key: &range.key,
-                wanted: Wanted::of(range.keys_only, range.count_only),
+                wanted: Projection::of(range.keys_only, range.count_only),
                 limit: range.limit,
             };
             let whole = ClientFrame {
@@ -924,7 +924,7 @@ mod tests {
             // Behind another frame, as in a batch.
             let (mut expected, mut parts) = (BytesMut::from("x"), BytesMut::from("x"));
             encode(&whole, &LIMITS, &mut expected).unwrap();
-            let wanted = Wanted::of(keys_only, count_only);
+            let wanted = Projection::of(keys_only, count_only);
             encode_point_reply(
                 request_id,
                 &encoded_header,
@@ -965,7 +965,7 @@ mod tests {
         });
         let mut out = BytesMut::from("x");
         let record = Some(&record);
-        let error = encode_point_reply(1, &header, record, Wanted::All, &limits, &mut out);
+        let error = encode_point_reply(1, &header, record, Projection::All, &limits, &mut out);
         let error = error.unwrap_err();
         assert!(matches!(error, WireError::TooLong { bytes_max: 100, .. }));
         assert_eq!(&out[..], b"x");

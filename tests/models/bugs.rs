@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use leasehold::planted::Bug::*;
-use leasehold::planted::{Bug, Planted, plant, was_reached};
+use leasehold::planted::{Bug, PlantedBugs, plant, was_reached};
 
 use crate::scope::Scope;
 use crate::scopes::*;
@@ -148,7 +148,7 @@ const UNSETTLED: &[Case] = &[
 ];
 
 thread_local! {
-    static PLANTED: RefCell<Option<(&'static [Bug], Planted)>> = const { RefCell::new(None) };
+    static PLANTED: RefCell<Option<(&'static [Bug], PlantedBugs)>> = const { RefCell::new(None) };
 }
 
 /// Plants the bugs of a scope in this thread, for a step. Searches have threads of their own.

@@ -11,7 +11,7 @@ use super::store::{EtcdConnection, EtcdStatus};
 use crate::arguments::GapCase;
 use crate::gap::{Prober, Subject};
 use leasehold::api::Consistency;
-use leasehold::bench::process::{Ending, Process, Scratch};
+use leasehold::bench::process::{Process, Scratch, StopSignal};
 use leasehold::bench::store::Connection;
 use leasehold::bench::{Stopwatch, Wall};
 use leasehold::cli::failure::Failure;
@@ -252,8 +252,8 @@ impl Subject for EtcdCluster {
                 let asked = self.members[leader].connection.move_leader(target.member);
                 asked.await.map_err(refused)
             }
-            GapCase::Stop => self.running(leader)?.begin_to_end(Ending::Stop),
-            GapCase::Kill => self.running(leader)?.begin_to_end(Ending::Kill),
+            GapCase::Stop => self.running(leader)?.begin_to_end(StopSignal::Stop),
+            GapCase::Kill => self.running(leader)?.begin_to_end(StopSignal::Kill),
         }
     }
 

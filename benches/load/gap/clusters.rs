@@ -9,7 +9,7 @@ use crate::arguments::GapCase;
 use leasehold::api::{Consistency, ErrorKind, Outcome, PutRequest, RangeRequest, Request};
 use leasehold::bench::cluster::OwnCluster;
 use leasehold::bench::leasehold::{connect, tls, with_all_members};
-use leasehold::bench::process::Ending;
+use leasehold::bench::process::StopSignal;
 use leasehold::bench::{Stopwatch, Wall};
 use leasehold::cli::connection::Target;
 use leasehold::cli::failure::Failure;
@@ -146,8 +146,8 @@ impl Subject for OwnCluster {
             GapCase::MoveLeader => {
                 hand_over(self.client(), leader, async || self.leader().await).await
             }
-            GapCase::Stop => self.begin_to_end(leader, Ending::Stop),
-            GapCase::Kill => self.begin_to_end(leader, Ending::Kill),
+            GapCase::Stop => self.begin_to_end(leader, StopSignal::Stop),
+            GapCase::Kill => self.begin_to_end(leader, StopSignal::Kill),
         }
     }
 

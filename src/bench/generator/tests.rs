@@ -66,12 +66,12 @@ impl Future for Until {
 
 /// Answers after a millisecond; but of what comes in or is under way during the stall, nothing
 /// before it is over.
-struct Stalling {
+struct StallingStore {
     world: World,
     stall: (Duration, Duration),
 }
 
-impl Stalling {
+impl StallingStore {
     async fn answer(&self) -> Result<Answer, Trouble> {
         let (from, until) = self.stall;
         let ready = *self.world.now.lock() + MS;
@@ -85,7 +85,7 @@ impl Stalling {
     }
 }
 
-impl Connection for Stalling {
+impl Connection for StallingStore {
     type Watch = Watcher;
 
     async fn get(&self, _: &Bytes, _: Consistency) -> Result<Answer, Trouble> {
@@ -130,7 +130,7 @@ fn run(rate: Option<f64>, clients: usize, stall: (Duration, Duration), end: Dura
         end,
         counted: RefCell::default(),
     });
-    let store = Rc::new(Stalling {
+    let store = Rc::new(StallingStore {
         world: world.clone(),
         stall,
     });

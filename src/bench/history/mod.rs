@@ -60,7 +60,7 @@ pub enum Fate {
 
 /// An operation that has begun.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct Invocation {
     key: u32,
     /// The highest revision of any reply before it.
     floor: i64,
@@ -125,7 +125,7 @@ pub struct Findings {
 
 impl Audit {
     /// A client begins to write `value`, which was never written before, to `key`.
-    pub fn begin_write(&mut self, key: u32, value: u64) -> Begun {
+    pub fn begin_write(&mut self, key: u32, value: u64) -> Invocation {
         let write = Write {
             key,
             refused: false,
@@ -140,7 +140,7 @@ impl Audit {
     }
 
     /// A client learned the outcome of writing `value`.
-    pub fn end_write(&mut self, begun: Begun, value: u64, fate: Fate) {
+    pub fn end_write(&mut self, begun: Invocation, value: u64, fate: Fate) {
         let revision = match fate {
             Fate::Written(revision) => revision,
             Fate::NotApplied => {
@@ -156,7 +156,7 @@ impl Audit {
             }
         };
         self.writes += 1;
-        let Begun { key, floor } = begun;
+        let Invocation { key, floor } = begun;
         if revision <= floor {
             self.break_rule("real time", || {
                 format!(
@@ -170,17 +170,17 @@ impl Audit {
     }
 
     /// A client begins to read `key`.
-    pub fn begin_read(&mut self, key: u32) -> Begun {
-        Begun {
+    pub fn begin_read(&mut self, key: u32) -> Invocation {
+        Invocation {
             key,
             floor: self.acknowledged,
         }
     }
 
     /// The read was answered.
-    pub fn end_read(&mut self, begun: Begun, seen: Observation) {
+    pub fn end_read(&mut self, begun: Invocation, seen: Observation) {
         self.reads += 1;
-        let Begun { key, floor } = begun;
+        let Invocation { key, floor } = begun;
         let Observation { revision, found } = seen;
         if revision < floor {
             self.break_rule("real time", || {
@@ -219,7 +219,7 @@ impl Audit {
     }
 
     /// The read was not answered.
-    pub fn give_up_read(&mut self, _: Begun) {
+    pub fn give_up_read(&mut self, _: Invocation) {
         self.unanswered += 1;
     }
 
@@ -396,7 +396,7 @@ pub fn check(operations: &[Operation]) -> Findings {
     }
     events.sort_unstable();
     let mut audit = Audit::default();
-    let mut under_way: BTreeMap<usize, Begun> = BTreeMap::new();
+    let mut under_way: BTreeMap<usize, Invocation> = BTreeMap::new();
     for (_, ends, place) in events {
         match (&operations[place], ends) {
             (Operation::Put { key, value, .. }, false) => {
@@ -415,7 +415,7 @@ pub fn check(operations: &[Operation]) -> Findings {
     audit.finish()
 }
 
-fn end(audit: &mut Audit, begun: Begun, operation: &Operation) {
+fn end(audit: &mut Audit, begun: Invocation, operation: &Operation) {
     match operation {
         Operation::Put {
             value,

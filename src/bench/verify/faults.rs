@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::proxy::Wires;
 use super::workload::Workload;
 use crate::bench::cluster::OwnCluster;
-use crate::bench::process::Ending;
+use crate::bench::process::StopSignal;
 use crate::bench::{Stopwatch, Wall};
 use crate::cli::arguments::bench::FaultKind;
 use crate::cli::failure::Failure;
@@ -50,7 +50,7 @@ pub async fn inflict(
     let watch = Wall::start();
     match fault {
         FaultKind::Pause => cluster.pause(leader)?,
-        FaultKind::Kill => cluster.begin_to_end(leader, Ending::Kill)?,
+        FaultKind::Kill => cluster.begin_to_end(leader, StopSignal::Kill)?,
         FaultKind::Cut => wires.cut(leader, true),
     }
     // Long enough for others to have elected and written, whatever the leader still believes.

@@ -1,11 +1,11 @@
 //! Why a request got no answer.
 
-use crate::transport::{Lost, StreamError};
+use crate::transport::{ConnectionLost, StreamError};
 use crate::wire::WireError;
 
 /// Why a request got no reply on this connection.
 #[derive(Clone, Debug)]
-pub(in crate::client) struct Broken {
+pub(in crate::client) struct LinkFailure {
     /// The request may have reached the node.
     pub(in crate::client) sent: bool,
     pub(in crate::client) cause: BrokenCause,
@@ -15,7 +15,7 @@ pub(in crate::client) struct Broken {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::client) enum BrokenCause {
     #[error("{0}")]
-    Lost(Lost),
+    Lost(ConnectionLost),
     #[error("it stopped answering")]
     Silent,
     #[error("it sent something that is not a reply")]

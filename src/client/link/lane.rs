@@ -20,7 +20,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::broken::{Broken, BrokenCause};
+use super::broken::{BrokenCause, LinkFailure};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameSender};
 use crate::wire::point::answered_request;
@@ -44,7 +44,7 @@ pub(super) struct Signals {
 }
 
 /// The result of a request: a reply, which is not decoded yet.
-pub(super) type Outcome = Result<Frame, Broken>;
+pub(super) type Outcome = Result<Frame, LinkFailure>;
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -123,10 +123,10 @@ impl Lane {
         outcome
     }
 
-    async fn wait_for_room(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, Broken> {
+    async fn wait_for_room(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, LinkFailure> {
         let room = tokio::time::timeout_at(deadline, self.room.acquire());
         let Ok(permit) = room.await else {
-            return Err(Broken {
+            return Err(LinkFailure {
                 sent: false,
                 cause: BrokenCause::OutOfTime,
             });
@@ -140,8 +140,8 @@ impl Lane {
         movable: bool,
         deadline: Instant,
         encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
-    ) -> Result<PendingRequest<'_>, Broken> {
-        let unsent = |cause| Broken { sent: false, cause };
+    ) -> Result<PendingRequest<'_>, LinkFailure> {
+        let unsent = |cause| LinkFailure { sent: false, cause };
         let mut guard = self.lock();
         let state = &mut *guard;
         if let Some(cause) = &state.over {
@@ -286,7 +286,7 @@ impl State {
             if !wanted(waiter) {
                 continue;
             }
-            let broken = Broken {
+            let broken = LinkFailure {
                 sent: !self.out.withdraw(waiter.order),
                 cause: cause.clone(),
             };

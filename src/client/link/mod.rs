@@ -31,7 +31,7 @@ use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::point::{PointCall, PointReply, encode_point_call};
 use crate::wire::{Frame, FrameLimits, encode};
 
-pub(super) use broken::{Broken, BrokenCause};
+pub(super) use broken::{BrokenCause, LinkFailure};
 use lane::{Lane, Signals};
 pub(super) use watches::WatchStream;
 
@@ -172,7 +172,7 @@ impl Link {
         frame: &mut ClientFrame,
         movable: bool,
         deadline: Instant,
-    ) -> Result<Result<Response, Error>, Broken> {
+    ) -> Result<Result<Response, Error>, LinkFailure> {
         let lane = if frame.call.request.is_large() {
             &self.large
         } else {
@@ -193,7 +193,7 @@ impl Link {
         &self,
         call: &PointCall<'_>,
         deadline: Instant,
-    ) -> Result<Result<PointReply, Error>, Broken> {
+    ) -> Result<Result<PointReply, Error>, LinkFailure> {
         let reply = self.small.call(true, deadline, |number, limits, out| {
             encode_point_call(number, call, limits, out)
         });
@@ -287,12 +287,12 @@ impl Link {
         }
     }
 
-    fn decode(&self, reply: &Frame) -> Result<Result<Response, Error>, Broken> {
+    fn decode(&self, reply: &Frame) -> Result<Result<Response, Error>, LinkFailure> {
         match reply.decode::<ServerFrame>() {
             Ok(reply) => Ok(reply.result),
             Err(error) => {
                 self.connection.close_malformed(&error);
-                Err(Broken {
+                Err(LinkFailure {
                     sent: true,
                     cause: BrokenCause::Malformed,
                 })

@@ -15,8 +15,8 @@ use crate::server::peers::drift::Drift;
 use crate::server::peers::hub::{HelloError, Hub, Route};
 use crate::time::{Clock, Instant};
 use crate::transport::{
-    CloseCode, ConnectError, Connection, Endpoint, FrameReceiver, FrameSender, FrameStream,
-    HandshakeFailure, Lost, Port, StreamError, is_worth_saying, resolve,
+    CloseCode, ConnectError, Connection, ConnectionLost, Endpoint, FrameReceiver, FrameSender,
+    FrameStream, HandshakeFailure, Port, StreamError, is_worth_saying, resolve,
 };
 use crate::wire::peer::{ENVELOPES_MAX, MemberStanding, PeerClock, PeerHello, Raft};
 use crate::wire::{FrameLimits, Kind, WireError, encode};
@@ -131,7 +131,7 @@ enum Failure {
     #[error("{0}")]
     Stream(#[from] StreamError),
     #[error("{0}")]
-    Lost(#[from] Lost),
+    Lost(#[from] ConnectionLost),
     #[error("{0}")]
     Hello(#[from] HelloError),
     #[error("no hello received")]
@@ -208,7 +208,7 @@ async fn call(
             return Ok(None);
         }
         // The other side has a better connection to us.
-        Ok(Err(Failure::Lost(Lost::Closed(CloseCode::Duplicate)))) => return Ok(None),
+        Ok(Err(Failure::Lost(ConnectionLost::Closed(CloseCode::Duplicate)))) => return Ok(None),
         Ok(Err(failure)) => failure,
         Err(_) => Failure::Silent,
     };
@@ -399,7 +399,7 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     };
     // Stop reading before the disconnect is reported, so that no message follows it.
     tasks.shutdown().await;
-    if lost != Lost::Closed(CloseCode::Duplicate) && lost != Lost::ClosedHere {
+    if lost != ConnectionLost::Closed(CloseCode::Duplicate) && lost != ConnectionLost::ClosedHere {
         tracing::info!(peer = route.info.name, %lost, "peer disconnected");
     }
     hub.lost(&connection);

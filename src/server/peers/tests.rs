@@ -12,8 +12,8 @@ use crate::server::peers::{PeerHandler, PeerInfo, Peers, PeersConfig, PeersError
 use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::transport::testing::Authority;
 use crate::transport::{
-    Admission, BindError, CloseCode, Connection, Endpoint, FrameSender, FrameStream,
-    HandshakeFailure, Lost, Port, StreamError, Tls, TransportStats,
+    Admission, BindError, CloseCode, Connection, ConnectionLost, Endpoint, FrameSender,
+    FrameStream, HandshakeFailure, Port, StreamError, Tls, TransportStats,
 };
 use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 use crate::wire::client::ClientHello;
@@ -499,7 +499,11 @@ impl Fake {
     }
 
     /// Says `hello` and returns what came of it.
-    async fn say(&self, node: &Node, hello: &PeerHello) -> (Connection, Result<PeerHello, Lost>) {
+    async fn say(
+        &self,
+        node: &Node,
+        hello: &PeerHello,
+    ) -> (Connection, Result<PeerHello, ConnectionLost>) {
         let connection = self.connect(node).await;
         let mut stream = connection.open_stream().await.unwrap();
         let answer = exchange(&mut stream, hello).await;
@@ -515,7 +519,10 @@ impl Fake {
     }
 }
 
-async fn exchange(stream: &mut FrameStream, hello: &PeerHello) -> Result<PeerHello, Lost> {
+async fn exchange(
+    stream: &mut FrameStream,
+    hello: &PeerHello,
+) -> Result<PeerHello, ConnectionLost> {
     stream.write(encoded(hello)).await.unwrap();
     let mut frames = Vec::new();
     match stream.read_batch(&mut frames).await {
@@ -596,7 +603,7 @@ fn a_hello_that_does_not_fit_the_certificate_is_refused_and_counted() {
         let mut counted = BTreeMap::new();
         for (hello, code, failure) in cases {
             let (_connection, answer) = fake.say(&node, &hello).await;
-            assert_eq!(answer, Err(Lost::Closed(code)), "{hello:?}");
+            assert_eq!(answer, Err(ConnectionLost::Closed(code)), "{hello:?}");
             *counted.entry(failure).or_insert(0) += 1;
             eventually("it is counted", || {
                 node.failed(failure) == counted[&failure]
@@ -611,7 +618,7 @@ fn a_hello_that_does_not_fit_the_certificate_is_refused_and_counted() {
             ..good.clone()
         };
         let (_connection, answer) = fake.say(&node, &again).await;
-        assert_eq!(answer, Err(Lost::Closed(CloseCode::Version)));
+        assert_eq!(answer, Err(ConnectionLost::Closed(CloseCode::Version)));
         let newer = PeerHello {
             versions: VersionRange {
                 oldest: good.versions.oldest,
@@ -630,7 +637,7 @@ fn a_node_of_the_cluster_that_is_not_configured_is_refused() {
         let node = lonely(&authority);
         let not_member = Fake::new(&authority.node(CLUSTER, "z"));
         let (_connection, answer) = not_member.say(&node, &not_member.hello(1)).await;
-        assert_eq!(answer, Err(Lost::Closed(CloseCode::Identity)));
+        assert_eq!(answer, Err(ConnectionLost::Closed(CloseCode::Identity)));
         eventually("it is counted", || {
             node.failed(HandshakeFailure::Identity) == 1
         });
@@ -654,7 +661,7 @@ fn a_node_of_a_wrong_authority_is_refused_and_counted() {
         let fake = Fake::new(&tls);
         // It may think for a moment that it is through: TLS 1.3 judges the caller last.
         if let Ok(connection) = fake.endpoint.connect(node.peers.local_address()).await {
-            assert!(matches!(connection.lost().await, Lost::Tls(_)));
+            assert!(matches!(connection.lost().await, ConnectionLost::Tls(_)));
         }
         eventually("it is counted", || node.failed(HandshakeFailure::Tls) == 1);
         assert!(node.peers.connected().is_empty());
@@ -677,7 +684,10 @@ fn only_the_newest_incarnation_of_a_member_is_heard() {
         };
         let (_new, answer) = fake.say(&node, &newer).await;
         answer.unwrap();
-        assert_eq!(old.lost().await, Lost::Closed(CloseCode::Duplicate));
+        assert_eq!(
+            old.lost().await,
+            ConnectionLost::Closed(CloseCode::Duplicate)
+        );
         assert_eq!(
             node.peers.find(id_of("b")),
             None,
@@ -685,7 +695,7 @@ fn only_the_newest_incarnation_of_a_member_is_heard() {
         );
         assert!(node.peers.find(id_in("b", 1)).is_some());
         let (_again, answer) = fake.say(&node, &fake.hello(9)).await;
-        assert_eq!(answer, Err(Lost::Closed(CloseCode::Outdated)));
+        assert_eq!(answer, Err(ConnectionLost::Closed(CloseCode::Outdated)));
     });
 }
 
@@ -697,9 +707,12 @@ fn of_two_calls_of_one_process_the_later_one_stays_however_they_arrive() {
         let fake = Fake::new(&authority.node(CLUSTER, "b"));
         let (first, _sender) = fake.at_work(&node, 5).await;
         let (_late, answer) = fake.say(&node, &fake.hello(4)).await;
-        assert_eq!(answer, Err(Lost::Closed(CloseCode::Duplicate)));
+        assert_eq!(answer, Err(ConnectionLost::Closed(CloseCode::Duplicate)));
         let (_second, mut sender) = fake.at_work(&node, 6).await;
-        assert_eq!(first.lost().await, Lost::Closed(CloseCode::Duplicate));
+        assert_eq!(
+            first.lost().await,
+            ConnectionLost::Closed(CloseCode::Duplicate)
+        );
         let raft = Raft {
             envelopes: vec![heartbeat("b", "a", 1)],
         };
@@ -722,7 +735,10 @@ fn messages_of_or_for_someone_else_cost_the_connection_and_do_not_reach_the_core
                 envelopes: vec![envelope],
             };
             sender.write(encoded(&raft)).await.unwrap();
-            assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Identity));
+            assert_eq!(
+                connection.lost().await,
+                ConnectionLost::Closed(CloseCode::Identity)
+            );
             assert_eq!(node.peers.stats().misaddressed(), count as u64 + 1);
         }
         assert!(node.messages.try_recv().is_err());
@@ -758,14 +774,20 @@ fn bad_bytes_cost_the_connection_are_counted_and_nothing_else_falls() {
         for (count, bytes) in (1..).zip(bad) {
             let (connection, mut sender) = fake.at_work(&node, count).await;
             sender.write(bytes).await.unwrap();
-            assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Malformed));
+            assert_eq!(
+                connection.lost().await,
+                ConnectionLost::Closed(CloseCode::Malformed)
+            );
             assert_eq!(node.stats.malformed_frames(Port::Peer), count);
         }
         // The same instead of a hello.
         let connection = fake.connect(&node).await;
         let mut stream = connection.open_stream().await.unwrap();
         stream.write(Bytes::from(vec![0xff; 2000])).await.unwrap();
-        assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Malformed));
+        assert_eq!(
+            connection.lost().await,
+            ConnectionLost::Closed(CloseCode::Malformed)
+        );
         assert_eq!(node.stats.malformed_frames(Port::Peer), 6);
         assert!(node.messages.try_recv().is_err());
 
@@ -789,7 +811,10 @@ fn whoever_answers_in_the_place_of_another_is_refused() {
         let node = start(config(authority.node(CLUSTER, "a"), &[("b", address)]));
         let accepting = impostor.endpoint.accept().await.unwrap();
         let connection = accepting.establish().await.unwrap();
-        assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Identity));
+        assert_eq!(
+            connection.lost().await,
+            ConnectionLost::Closed(CloseCode::Identity)
+        );
         eventually("it is counted", || {
             node.failed(HandshakeFailure::Identity) >= 1
         });

@@ -24,7 +24,7 @@ use crate::server::metrics::{OperationKind, Phase, Sampler, stopwatch};
 use crate::server::session::slow_log::{Outcome, Summary};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{
-    EncodedHeader, POINT_REPLY_BYTES, PointRead, Record, Wanted, encode_point_reply,
+    EncodedHeader, POINT_REPLY_BYTES, PointRead, Projection, Record, encode_point_reply,
 };
 use crate::wire::{Frame, WireError};
 
@@ -335,7 +335,7 @@ impl From<Point> for Source<Option<Record>> {
 #[derive(Clone, Copy)]
 pub(super) struct PointRequest {
     pub(super) request_id: u64,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: Projection,
     pub(super) min_revision: i64,
 }
 

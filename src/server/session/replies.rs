@@ -20,7 +20,7 @@ use crate::server::session::scan::{Query, ScanAuthority};
 use crate::server::session::slow_log::{Outcome as RequestOutcome, Summary};
 use crate::wire::WireError;
 use crate::wire::client::ServerFrame;
-use crate::wire::point::Wanted;
+use crate::wire::point::Projection;
 
 impl Session {
     /// Completes a pending request.
@@ -119,7 +119,7 @@ impl Session {
         };
         let request = PointRequest {
             request_id: frame,
-            wanted: Wanted::of(range.keys_only, range.count_only),
+            wanted: Projection::of(range.keys_only, range.count_only),
             min_revision,
         };
         let before = self.replies.len();

@@ -21,7 +21,7 @@ use super::sender::{WatchBatch, WatchSender};
 use super::{Order, Watches, frames};
 use crate::api::WatchMessage;
 use crate::server::metrics::Metrics;
-use crate::transport::{Connection, FrameSender, Lost};
+use crate::transport::{Connection, ConnectionLost, FrameSender};
 use crate::watch::{CountedBytes, WatcherEvent, WatcherId};
 
 /// Maximum number of streams written per poll, so that other tasks of the runtime get their turn.
@@ -59,7 +59,7 @@ pub(crate) async fn send(
     poll_fn(|cx| task.poll(cx)).await;
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, Lost>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<FrameSender, ConnectionLost>> + Send>>;
 
 /// The state of the task.
 struct SendTask {

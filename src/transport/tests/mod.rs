@@ -13,8 +13,8 @@ use crate::api::{Call, Consistency, ErrorKind, Request};
 use crate::transport::testing::{Authority, IssuedCertificate};
 use crate::transport::{
     Admission, BindError, ClientConnection, ClientListener, CloseCode, ConnectError, Connection,
-    Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig, Lost, PeerIdentity,
-    Port, StreamError, Tls, TlsError, TlsPaths, TransportStats, resolve,
+    ConnectionLost, Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig,
+    PeerIdentity, Port, StreamError, Tls, TlsError, TlsPaths, TransportStats, resolve,
 };
 use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientFrame, ClientHello, ServerHello};
@@ -447,7 +447,7 @@ fn no_connection_resumes_another_even_for_a_client_that_would_like_to() {
             connection.close(0_u32.into(), b"");
             assert!(matches!(
                 arrived.lost().await,
-                Lost::Closed(CloseCode::Done)
+                ConnectionLost::Closed(CloseCode::Done)
             ));
         }
         assert_eq!(host.stats.handshakes_ok(Port::Client), 3);
@@ -498,7 +498,7 @@ fn one_identity_cannot_take_all_connections() {
             Err(ConnectError::Lost { lost, .. }) => lost,
             Err(other) => panic!("{other}"),
         };
-        assert_eq!(lost, Lost::Closed(CloseCode::Busy));
+        assert_eq!(lost, ConnectionLost::Closed(CloseCode::Busy));
         failed(&host.stats, Port::Client, HandshakeFailure::Limit, 1).await;
         second.connect(host.address).await.unwrap();
         drop(host.connections.recv().await.unwrap());
@@ -942,7 +942,7 @@ fn malformed_frames_cost_the_sender_its_connection_and_are_counted() {
             let error = host.read_batch(&mut frames).await.unwrap_err();
             assert!(matches!(error, StreamError::Malformed(_)), "{bytes:?}");
             let lost = client.receiver.connection().lost().await;
-            assert_eq!(lost, Lost::Closed(CloseCode::Malformed));
+            assert_eq!(lost, ConnectionLost::Closed(CloseCode::Malformed));
         }
         assert_eq!(server.stats.malformed_frames(Port::Client), count);
         // A frame that is whole but is no call: noticed where it is decoded.
@@ -964,14 +964,20 @@ fn garbage_instead_of_a_hello_is_refused_and_counted() {
         let connection = server.connect().await;
         let mut stream = connection.open_stream().await.unwrap();
         stream.write(Bytes::from(vec![7; 100])).await.unwrap();
-        assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Malformed));
+        assert_eq!(
+            connection.lost().await,
+            ConnectionLost::Closed(CloseCode::Malformed)
+        );
         assert_eq!(server.stats.malformed_frames(Port::Client), 1);
         // Calls before the welcome are no hello either.
         let connection = server.connect().await;
         let mut stream = connection.open_stream().await.unwrap();
         let both = [encoded(&hello()), encoded(&call(1))].concat();
         stream.write(both).await.unwrap();
-        assert_eq!(connection.lost().await, Lost::Closed(CloseCode::Hello));
+        assert_eq!(
+            connection.lost().await,
+            ConnectionLost::Closed(CloseCode::Hello)
+        );
         failed(&server.stats, Port::Client, HandshakeFailure::Hello, 1).await;
     });
 }
@@ -1021,7 +1027,7 @@ fn closing_the_listener_tells_its_clients() {
         server.listener.close(CloseCode::Stopping);
         assert_eq!(
             client.receiver.connection().lost().await,
-            Lost::Closed(CloseCode::Stopping)
+            ConnectionLost::Closed(CloseCode::Stopping)
         );
         assert!(server.listener.accept().await.is_none());
     });
@@ -1053,7 +1059,7 @@ fn a_client_that_moves_to_another_port_keeps_its_connection() {
 }
 
 /// What a client hears of its connection to a node that is killed and started again.
-fn lost_with_its_node(authority: &Authority) -> Lost {
+fn lost_with_its_node(authority: &Authority) -> ConnectionLost {
     let tls = authority.node(CLUSTER, "n1");
     let listen = |address: SocketAddr| {
         let stats = Arc::default();
@@ -1101,11 +1107,11 @@ fn a_node_that_was_killed_and_started_again_says_so_to_those_it_has_forgotten() 
     let authority = Authority::new();
     for _ in 0..20 {
         let lost = lost_with_its_node(&authority);
-        if lost == Lost::Reset {
+        if lost == ConnectionLost::Reset {
             return;
         }
         // Its runtime did not end fast enough: the connection that it dropped still took its leave.
-        assert_eq!(lost, Lost::Closed(CloseCode::Done));
+        assert_eq!(lost, ConnectionLost::Closed(CloseCode::Done));
     }
     panic!("no node forgot its connection");
 }
