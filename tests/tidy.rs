@@ -10,6 +10,7 @@
 mod tidy {
     mod circles;
     mod code;
+    mod names;
     mod reads;
     mod sizes;
     mod words;
