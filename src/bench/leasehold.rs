@@ -137,7 +137,8 @@ fn options(target: &Target) -> ConnectOptions {
         .with_client_name("leasehold-bench")
 }
 
-/// The cluster that `target` names, with all its members.
+/// The cluster that `target` names, with all its members. If no node knows the addresses of all of
+/// them yet, the endpoints stay those of `target`.
 ///
 /// # Errors
 /// No node can be reached.
@@ -149,17 +150,21 @@ pub async fn with_all_members(target: &Target) -> Result<Target, Failure> {
             continue;
         };
         let members = answer.status.members.into_iter();
-        let known: Vec<String> = members
-            .map(|member| member.client_address)
-            .filter(|address| !address.is_empty())
-            .collect();
-        if !known.is_empty() {
-            found.endpoints = known;
+        if let Some(all) = addresses(members.map(|member| member.client_address)) {
+            found.endpoints = all;
+            break;
         }
-        break;
     }
     client.close().await;
     Ok(found)
+}
+
+/// The addresses of all members; `None` if one is not known, because its peer has not heard of it yet: a
+/// list without it may lack the leader.
+fn addresses(of_members: impl Iterator<Item = String>) -> Option<Vec<String>> {
+    let all: Vec<String> = of_members.collect();
+    let is_known = !all.is_empty() && all.iter().all(|address| !address.is_empty());
+    is_known.then_some(all)
 }
 
 /// The certificates that `target` names.
@@ -324,5 +329,18 @@ impl From<Error> for Trouble {
             code: error.code(),
             detail: error.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_members_that_lacks_an_address_is_not_all_of_them() {
+        let of = |all: &[&str]| addresses(all.iter().map(|address| (*address).to_owned()));
+        assert_eq!(of(&["a:1", "b:1"]), Some(vec!["a:1".into(), "b:1".into()]));
+        assert_eq!(of(&["a:1", ""]), None);
+        assert_eq!(of(&[]), None);
     }
 }
