@@ -198,7 +198,7 @@ bugs! {
     StickyTransferFlag "P10" "the authority of a transfer is kept, and good for any term"
         ["p10_transfer_authorises_only_the_next_term"]
     LateTransferWord "P10" "the word of an earlier term to campaign is obeyed"
-    TransferUnequal "H1" "whoever is told to campaign does not look whether it has everything"
+    TransferUnequal "H1" "a node that is asked to campaign does not check that it has everything"
         ["transfer_asks_only_an_equal_to_stand"]
     TransferHurried "H1" "the word is given before the target has everything"
         ["transfer_waits_until_the_target_has_everything"]
@@ -322,9 +322,9 @@ bugs! {
         ["raft::staleness::tests::a_state_is_as_old_as_the_name_and_not_as_the_answer"]
     AgeUnapplied "F1" "what is committed counts for the age of a state that has not applied it"
         ["age_counts_only_what_is_applied"]
-    AgeBySlowerClock "A5" "an age is told by the slower clock, as if no clock were too slow"
+    AgeBySlowerClock "A5" "an age is measured by the slower clock, as if no clock were too slow"
         ["raft::staleness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
-    AgeOverStepBack "A4" "ages are told on after a clock ran backwards"
+    AgeOverStepBack "A4" "ages are still given after a clock ran backwards"
         ["age_is_forgotten_when_a_clock_runs_back"]
     LeaderAgeIsNow "Q1" "a leader's state is as old as its last look, not as its last quorum"
     MinRevisionIgnored "C9" "a read that says what was seen is shown less"
@@ -361,7 +361,7 @@ bugs! {
         ["p33_vote_is_told_once_it_is_durable"]
     OwnVoteBeforeSync "P33" "a candidate's own vote counts before it is durable"
         ["p33_leader_has_its_own_vote_on_disk"]
-    PromiseBeforeSync "P33, P34" "a promise is told before term and longest promise are durable"
+    PromiseBeforeSync "P33, P34" "a promise is sent before term and longest promise are durable"
         ["p34_longer_promise_is_durable_before_it_is_told"]
     VoteForgotten "P33" "a restart forgets the vote"
     VoteToctou "P38" "while a vote is written, the leader of the term before is still promised"
@@ -417,7 +417,7 @@ bugs! {
     UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
         ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
 
-    EmptiedForgiven "A23" "a founder whose directory was emptied starts as if its cluster were new"
+    EmptiedForgiven "A23" "an initial member whose directory was emptied starts as if its cluster were new"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
@@ -524,27 +524,27 @@ bugs! {
         ["node::tests::leases::a13_a_shorter_time_to_live_takes_nothing_back"]
 
     // Watches.
-    HandOverGap "W1" "whoever has caught up a little is taken to keep up"
-    SkipForgets "W1" "what the hub was not fed with is not fetched for those who keep up"
-    SlowSilently "W1, W11" "what does not fit into a queue is left out, and nobody is told"
+    HandOverGap "W1" "a watcher that has caught up a little counts as caught up"
+    SkipForgets "W1" "what the hub did not receive is not fetched for watchers that have caught up"
+    SlowSilently "W1, W11" "what does not fit into a queue is left out without notice"
         ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
-    ResumeTooLate "W1, W11" "a slow watcher is told to resume one revision too late"
+    ResumeTooLate "W1, W11" "a slow watcher is sent one revision too late to resume from"
         ["watch::tests::rules::a_slow_watcher_is_ended_with_the_revision_to_resume_from"]
-    ResumeBeforeNext "W2" "a watch that was interrupted asks for what it was told last once more"
+    ResumeBeforeNext "W2" "a watch that was interrupted asks once more for what it received last"
         ["api::cursor::tests::it_goes_on_after_what_was_told_and_a_start_of_now_is_fixed_once"]
     UncommittedShown "W3" "a leader applies what it has appended, and shows it, before it is committed"
     RevisionSplit "W4" "a step of catching up ends in the middle of a revision"
         ["watch::tests::rules::a_large_revision_is_not_split_by_a_small_budget"]
     PartsKept "W4" "what came of a revision before an interruption is kept for the next stream"
         ["api::cursor::tests::a_part_whose_rest_did_not_come_is_told_whole_by_the_next_stream"]
-    NewestTold "W5" "a change of the past is told with what the key holds now"
-    ProgressAhead "W6" "progress is told to a watcher that has not caught up"
-    FilterIgnored "W7" "deletes are told to those who left them out"
+    NewestTold "W5" "a change of the past is sent with what the key holds now"
+    ProgressAhead "W6" "progress is sent to a watcher that has not caught up"
+    FilterIgnored "W7" "deletes are sent to watchers that filter them out"
         ["watch::tests::rules::filters_leave_out_what_they_say_and_no_revision_is_told_empty"]
     PrevKvNewer "W8" "the previous value is the one that the change wrote"
         ["watch::tests::rules::previous_values_are_told_to_those_who_ask_unless_compacted"]
     SyncedEarly "W9" "an initial state is said to be complete after its first part"
-    FutureAtOnce "W10" "a watch from a future revision on is told what comes before it"
+    FutureAtOnce "W10" "a watch from a future revision on is sent what comes before it"
         ["watch::tests::rules::a_start_in_the_future_delivers_nothing_older"]
     CompactedStart "W10" "a watch may begin below the compact revision"
         ["watch::tests::rules::a_watch_may_begin_at_the_compact_revision_and_not_below"]
@@ -555,7 +555,7 @@ bugs! {
     PastReadsCurrent "K5" "a read at an earlier revision shows what is there now"
     CompactedRead "K5" "a revision that is compacted can be read"
     FutureRead "K5" "a revision that is not there yet can be read"
-    SnapshotUnconfirmed "L7" "a client's snapshot begins whether this node's state is confirmed or not"
+    SnapshotUnconfirmed "L7" "a client's snapshot begins on a state that is not confirmed"
         ["server::session::tests::inside::a_snapshot_does_not_begin_on_a_state_that_nobody_confirms"]
     ExportUnconfirmed "L7" "a download begins whether this node's state is confirmed or not"
         ["server::session::tests::inside::an_export_does_not_begin_on_a_state_that_nobody_confirms"]
@@ -568,7 +568,7 @@ bugs! {
         ["node::corruption_checker::tests::the_minority_is_wrong_and_only_it"]
     // Locks.
     FenceUnchecked "T13" "a write behind a fence is made whether the fence stands or not"
-    LockToAnyWaiter "X13" "whoever waits for a lock gets it, first in the queue or not"
+    LockToAnyWaiter "X13" "a waiter gets the lock, first in the queue or not"
     LeaseKeysLeft "X2, S11" "the keys of a lease that expires stay"
     RecipesLookStale "X13" "recipes decide by a state that may be old, if their client reads so"
         ["client::tests::recipes::what_a_recipe_decides_by_is_never_read_from_a_state_that_may_be_old"]

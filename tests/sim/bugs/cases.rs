@@ -44,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     hidden(
         &[UncheckedCampaign],
-        "whoever promises is no candidate any more",
+        "a node that promises is no candidate any more",
     ),
     seeds(
         &[CandidacyGoesOn, UncheckedCampaign],
@@ -288,7 +288,7 @@ pub(super) const CASES: &[Case] = &[
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],
-        "whoever loses leadership answers all its waiters first",
+        "a node that loses leadership answers all its waiters first",
     ),
     seeds(&[WaitersByIndex, WaitersKept], Aim::Drawn, 800, &["E1"]),
     witness(&[WaitersKept]),
