@@ -311,6 +311,29 @@ fn questions_to_the_lease(name: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// Tests start the binary by one function, which lets it see nothing but what they give it: not the
+/// user's settings, nor a development cluster that happens to run.
+#[test]
+fn tests_start_the_binary_by_the_harness_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let by_hand = |text: &str| {
+        let mut lines = text.lines();
+        lines.any(|line| line.contains("Command::new(") && line.contains("binary()"))
+    };
+    assert!(by_hand(
+        "let mut command = Command::new(crate::harness::binary());"
+    ));
+    let mut found = Vec::new();
+    for file in rust_files(&root.join("tests")) {
+        let is_exempt = ["tests/cluster/harness.rs", "tests/tidy.rs"];
+        let name = file.strip_prefix(root).unwrap().display().to_string();
+        if !is_exempt.contains(&name.as_str()) && by_hand(&fs::read_to_string(&file).unwrap()) {
+            found.push(name);
+        }
+    }
+    assert_eq!(found, [""; 0]);
+}
+
 #[test]
 fn features_are_chosen_on_mod_lines_only() {
     for file in rust_files(&source_root()) {

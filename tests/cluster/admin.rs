@@ -552,7 +552,7 @@ fn a_node_tells_what_it_goes_by_and_who_said_so() {
     }
     assert!(!shown.contains("PRIVATE KEY"));
     // Flags and the environment are named, too.
-    let mut by_others = std::process::Command::new(crate::harness::binary());
+    let mut by_others = crate::harness::leasehold_command();
     cluster.nodes[0].stop();
     let node = &mut cluster.nodes[0];
     let child = by_others

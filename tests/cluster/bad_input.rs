@@ -200,7 +200,7 @@ fn a_data_directory_belongs_to_one_process_at_a_time() {
         });
     let config = cluster.folder.path().join("second.toml");
     fs::write(&config, other).unwrap();
-    let output = Command::new(crate::harness::binary())
+    let output = crate::harness::leasehold_command()
         .args(["serve", "--config", config.to_str().unwrap()])
         .output()
         .unwrap();
@@ -513,7 +513,7 @@ fn values_leave_the_command_line_byte_for_byte() {
             .await
             .unwrap();
     });
-    let output = Command::new(crate::harness::binary())
+    let output = crate::harness::leasehold_command()
         .args(cluster.flags())
         .args(["get", "bytes", "--print-value-only"])
         .output()

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold::client::Client;
 
-use crate::harness::{Cluster, Signal, binary, eventually, must, setting};
+use crate::harness::{Cluster, Signal, binary, eventually, must, setting, without_settings};
 
 /// Puts one file in the place of another, whole or not at all, as certificate managers do.
 fn replace(file: &Path, bytes: &[u8]) {
@@ -291,6 +291,7 @@ fn a_secret_of_kubernetes_is_mounted_as_it_is_and_followed_when_it_changes() {
     assert!(copy.status().unwrap().success());
     let log = fs::File::create(&node.log).unwrap();
     let mut command = Command::new(binary_of_all);
+    without_settings(&mut command);
     command
         .args(["serve", "--config", node.config.to_str().unwrap()])
         .stdin(Stdio::null())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::harness::{Cluster, binary, eventually, run};
+use crate::harness::{Cluster, binary, eventually, run, without_settings};
 
 fn findings(text: &str) -> Vec<(String, String, String, String)> {
     let found: Vec<Value> = serde_json::from_str(text).unwrap();
@@ -199,6 +199,7 @@ fn a_terminal_gets_colours_and_tables_that_fit(cluster: &Cluster) {
         );
         let mut script = Command::new("script");
         script.args(["-qec", &line, "/dev/null"]);
+        without_settings(&mut script);
         script.env("TERM", "xterm").env_remove("NO_COLOR");
         script.output().map(|output| {
             // Whether the verb succeeds is not what is asked here.
@@ -254,6 +255,7 @@ fn a_terminal_gets_colours_and_tables_that_fit(cluster: &Cluster) {
     let top = format!("{} {} top", binary(), flags.join(" "));
     let line = format!("timeout --foreground -s INT 4 {top}");
     let mut script = Command::new("script");
+    without_settings(&mut script);
     let output = script.args(["-qec", &line, "/dev/null"]).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
     let count = |what: &str| shown.matches(what).count();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::harness::{Cluster, Signal, binary};
+use crate::harness::{Cluster, Signal, binary, without_settings};
 use crate::locks::{Running, with_cluster};
 
 /// Where the examples lie, beside the binary under test. A test that is asked for by name comes without
@@ -33,6 +33,7 @@ fn cargo(arguments: &[&str]) -> Command {
 
 fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Running {
     let mut command = Command::new(folder().join(name));
+    without_settings(&mut command);
     Running::start(with_cluster(command.args(arguments), cluster))
 }
 

@@ -45,9 +45,8 @@ pub(crate) fn binary() -> &'static str {
 
 /// Runs the binary to its end and returns (exit code, stdout, stderr).
 pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(binary())
+    let output = leasehold_command()
         .args(arguments)
-        .env_remove("LEASEHOLD_ENDPOINTS")
         .stdin(Stdio::null())
         .output()
         .expect("the binary under test runs");
@@ -73,7 +72,15 @@ pub(crate) fn send(process: &Child, signal: Signal) {
     kill_process(Pid::from_child(process), signal).expect("it is a process of ours");
 }
 
-/// What whoever runs the tests has set is not for nodes.
+/// The binary under test, as a command that sees nothing but what the test gives it (decision 42).
+pub(crate) fn leasehold_command() -> Command {
+    let mut command = Command::new(binary());
+    without_settings(&mut command);
+    command
+}
+
+/// Takes from `command` the settings of the user who runs the tests, and the way to a development cluster
+/// that this user may be running: no test reads or writes it.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_str();
@@ -81,6 +88,10 @@ pub(crate) fn without_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
+    command.env(
+        "XDG_RUNTIME_DIR",
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/no-development-cluster"),
+    );
 }
 
 /// A port on loopback that is free for UDP and TCP, and that neither this process nor the system
@@ -224,9 +235,7 @@ impl Node {
             .append(true)
             .open(&self.log)
             .unwrap();
-        let mut command = Command::new(binary());
-        without_settings(&mut command);
-        let child = command
+        let child = leasehold_command()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(["serve", "--config", self.config.to_str().unwrap()])
             .stdin(Stdio::null())

@@ -9,7 +9,7 @@ use leasehold::client::recipes::Lock;
 use leasehold::client::{GetOptions, PutOptions};
 use rustix::process::{Pid, kill_process_group};
 
-use crate::harness::{Cluster, PATIENCE, Signal, binary, eventually, send};
+use crate::harness::{Cluster, PATIENCE, Signal, binary, eventually, leasehold_command, send};
 
 /// Long beside an election on a machine that is busy elsewhere, which must not cost a holder its lease;
 /// short enough to wait for its end.
@@ -43,10 +43,7 @@ impl Running {
 
     /// The command line under test, against `cluster`.
     fn leasehold(cluster: &Cluster, arguments: &[&str]) -> Self {
-        Self::start(with_cluster(
-            Command::new(binary()).args(arguments),
-            cluster,
-        ))
+        Self::start(with_cluster(leasehold_command().args(arguments), cluster))
     }
 
     /// The next line.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::cli;
@@ -18,7 +18,7 @@ use leasehold::server::config::{Config, ConfigSources, SETTINGS, environment_var
 use leasehold::server::metrics::Metrics;
 use serde_json::Value;
 
-use crate::harness::{Cluster, binary, eventually, run, without_settings};
+use crate::harness::{Cluster, eventually, leasehold_command, run};
 use golden::check;
 
 /// Leaders that stay in office, so that nothing is left out of a document.
@@ -297,8 +297,7 @@ fn every_document_of_the_command_line_is_as_it_was() {
 
 /// What a command says that is given `input`.
 fn piped(cluster: &Cluster, words: &[&str], input: &str) -> String {
-    let mut command = Command::new(binary());
-    without_settings(&mut command);
+    let mut command = leasehold_command();
     let mut child = command
         .args(cluster.flags())
         .args(words)

@@ -5,11 +5,11 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Cluster, binary, eventually, must, run};
+use crate::harness::{Cluster, eventually, leasehold_command, must, run};
 
 /// The doctor's findings with `flags`, and its exit code.
 fn doctor(flags: &[&str]) -> (i32, Vec<Value>) {
@@ -186,12 +186,11 @@ fn the_doctor_names_what_helps() {
 fn the_doctor_looks_at_this_machine_without_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    let mut command = Command::new(binary());
+    let mut command = leasehold_command();
     command.args(["doctor", "-o", "json", "--data-dir"]);
     command.arg(folder.path());
     // No cluster of `leasehold dev` either.
     command.env("XDG_RUNTIME_DIR", folder.path());
-    command.env_remove("LEASEHOLD_ENDPOINTS");
     let output = command.output().unwrap();
     let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success(), "{found:#?}");
@@ -205,7 +204,7 @@ fn the_doctor_looks_at_this_machine_without_a_cluster() {
 
 /// `leasehold leader-lease clear`, to which `typed` is typed.
 fn clear(data_dir: &Path, typed: &str) -> (bool, String) {
-    let mut command = Command::new(binary());
+    let mut command = leasehold_command();
     command.args(["leader-lease", "clear", "--data-dir"]);
     command.arg(data_dir).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -264,7 +263,7 @@ fn p37_a_tripped_leader_lease_is_cleared_by_an_operator_who_says_so() {
 #[test]
 fn a_variable_that_nobody_reads_is_named_and_stops_no_node() {
     let serve = |config: Option<&Path>| {
-        let mut command = Command::new(binary());
+        let mut command = leasehold_command();
         command.arg("serve");
         if let Some(config) = config {
             command.arg("--config").arg(config);

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::harness::{Cluster, PATIENCE, binary, eventually};
+use crate::harness::{Cluster, PATIENCE, eventually, leasehold_command};
 
 /// The messages to a socket at `path`, which are read as they come: none is refused, or waits there.
 fn listen(path: &Path) -> Receiver<String> {
@@ -59,7 +59,7 @@ fn a_service_manager_hears_that_a_node_is_ready_lives_and_stops() {
     let path = cluster.folder.path().join("notify");
     let messages = listen(&path);
     let node = &mut cluster.nodes[0];
-    let child = Command::new(binary())
+    let child = leasehold_command()
         .args(["serve", "--config", node.config.to_str().unwrap()])
         .env("NOTIFY_SOCKET", &path)
         .env("WATCHDOG_USEC", "100000")
@@ -115,7 +115,7 @@ fn lines_beside_a_journal(stream: Option<&str>) -> Vec<String> {
     let log = fs::File::create(&node.log).unwrap();
     let found = log.metadata().unwrap();
     let its_own = format!("{}:{}", found.dev(), found.ino());
-    let child = Command::new(binary())
+    let child = leasehold_command()
         .args(["serve", "--config", node.config.to_str().unwrap()])
         .env("JOURNAL_STREAM", stream.unwrap_or(&its_own))
         .stdin(Stdio::null())

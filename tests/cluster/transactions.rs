@@ -1,7 +1,7 @@
 //! Transactions and history over real servers: one step or none, once, and refused with a reason.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use leasehold::api::{
 };
 use leasehold::client::{Client, GetOptions, PutOptions, TxnOptions};
 
-use crate::harness::{Cluster, PATIENCE, binary, judged};
+use crate::harness::{Cluster, PATIENCE, judged, leasehold_command};
 
 fn value_of(response: &TxnOpResponse) -> &[u8] {
     match response {
@@ -433,7 +433,7 @@ fn the_command_line_takes_transactions_in_etcdctls_words() {
 
 /// `leasehold txn` with this standard input.
 fn txn(cluster: &Cluster, flags: &[&str], script: &str) -> (i32, String, String) {
-    let mut child = Command::new(binary())
+    let mut child = leasehold_command()
         .args(cluster.flags())
         .args(["txn", "--exactly-once"])
         .args(flags)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use leasehold::transport::{
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
 use leasehold::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
-use crate::harness::{Cluster, PATIENCE, binary, must};
+use crate::harness::{Cluster, PATIENCE, leasehold_command, must};
 
 /// The next event, or a sentence after a minute.
 async fn next(watcher: &mut Watcher) -> WatchEvent {
@@ -615,11 +615,10 @@ fn the_command_line_shows_events_and_runs_commands_for_them() {
     let cluster = Cluster::start(1);
     let flags = cluster.flags();
     let watch = |arguments: &[&str]| {
-        let mut child = Command::new(binary())
+        let mut child = leasehold_command()
             .args(&flags)
             .arg("watch")
             .args(arguments)
-            .env_remove("LEASEHOLD_ENDPOINTS")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

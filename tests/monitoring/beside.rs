@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use leasehold::client::{Client, PutOptions};
 use tokio::task::JoinSet;
 
-use crate::harness::{Cluster, Node, Signal, binary, eventually, send};
+use crate::harness::{Cluster, Node, Signal, eventually, leasehold_command, send};
 use crate::live::{Stage, repeat, watch_over_what_is_wrong, who_gives_up};
 
 /// How often a client of ours that stands still does not, for how much work, and for how long at most.
@@ -187,7 +187,7 @@ struct Watcher(Child);
 
 impl Watcher {
     fn of(cluster: &Cluster) -> Self {
-        let process = Command::new(binary())
+        let process = leasehold_command()
             .args(cluster.flags())
             .args(["watch", "large/", "--prefix"])
             .stdin(Stdio::null())
