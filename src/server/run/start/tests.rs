@@ -5,12 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::server::{Server, ServerOptions, Stage};
 use crate::clock::SystemClock;
 use crate::server::config::{Config, ConfigSources};
 use crate::server::disk::data_dir::{DataDir, DataDirError, Identity};
 use crate::server::disk::marker::Marker;
+use crate::server::disk::store::{StateStore, StoreError, StoreOptions};
 use crate::time::{Clock, Instant};
 use crate::transport::PeerIdentity;
 use crate::transport::testing::Authority;
@@ -40,6 +42,20 @@ fn is_locked(data_dir: &Path) -> bool {
     };
     let opened = DataDir::open_or_create(data_dir, &somebody);
     matches!(opened, Err(DataDirError::InUse { .. }))
+}
+
+/// Waits until the last task of a server that has shut down lets go of the state in `directory`.
+async fn let_go_of(directory: &Path) {
+    loop {
+        match StateStore::open(directory, &StoreOptions::default()) {
+            Ok(store) => {
+                store.close().unwrap();
+                return;
+            }
+            Err(StoreError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 /// What can be seen of a node.
@@ -172,6 +188,7 @@ async fn a_member_that_lost_its_votes_opens_no_port_before_they_count_no_more() 
         ports.at_least_since(disks)
     };
     start(config.clone()).await;
+    let_go_of(&data_dir.join("state")).await;
     std::fs::remove_file(data_dir.join("vote")).unwrap();
     std::fs::remove_dir_all(data_dir.join("log")).unwrap();
     // As of a member that has everything.
