@@ -156,12 +156,15 @@ fn leased_get(
         lease_margin: Duration::from_millis(50),
     };
     let mut judged = looked.unwrap().judge(clock);
-    let result = judged.next(&reader).map(|(_, result)| result);
-    *buffer = judged.finish().1;
-    match result {
-        Some(ReadResult::Answer(answer)) => black_box(answer).found().is_some(),
+    let served = match judged.next(&reader) {
+        Some((_, ReadResult::Answer(answer))) => {
+            black_box(answer.read());
+            black_box(&answer).found().is_some()
+        }
         _ => false,
-    }
+    };
+    *buffer = judged.finish().1;
+    served
 }
 
 /// Nanoseconds a call of `work` in each of several rounds, the shortest first; `alone` is ticked in

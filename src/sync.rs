@@ -11,7 +11,7 @@
     reason = "the pure base uses less of it than the server"
 )]
 
-pub(crate) use std::hash::RandomState as Hashing;
+pub(crate) use foldhash::quality::RandomState as Hashing;
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 pub(crate) use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use std::thread;

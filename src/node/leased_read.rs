@@ -3,7 +3,7 @@
 //!
 //! 1. [`Captured`]: the batch is closed, so every read in it has arrived (A1). The commit index is
 //!    captured: the reads must see it. The lease of the current leadership is loaded, and what is
-//!    known of the age of this node's state.
+//!    known of the age of this node's state if a read of the batch may report it.
 //! 2. [`Looked`]: the store was read. What was found carries the applied index and the revision of
 //!    the state in which it was found (A9, A10).
 //! 3. [`Judged`]: the pair of clocks was read, once for the batch, and the lease was asked whether it
@@ -75,7 +75,7 @@
 //! ```compile_fail
 //! # use leasehold::node::Answer;
 //! fn revision_read_later(answer: &mut Answer<u8>, revision: i64) {
-//!     answer.revision = revision;
+//!     answer.source.revision = revision;
 //! }
 //! ```
 
@@ -207,6 +207,7 @@ where
     B: Deref<Target = [R]>,
 {
     /// For `reads`, which have all arrived. Each batch loads the lease itself (A1).
+    #[inline]
     pub fn of(reads: B, published: &Published, buffer: ReadBuffer<T>) -> Self {
         #[cfg(leasehold_bugs)]
         let mut buffer = buffer;
@@ -221,12 +222,19 @@ where
         Self::on(Ground::Own { commit, lease }, reads, published, buffer)
     }
 
+    #[inline]
     fn on(ground: Ground, reads: B, published: &Published, mut buffer: ReadBuffer<T>) -> Self {
         buffer.found.clear();
+        // Most batches want the lease alone, and an age costs as much as half of a read.
+        let asks_age = match &ground {
+            Ground::Own { .. } => reads.iter().any(|read| reports_age(read.consistency())),
+            Ground::Permit(_) => false,
+            Ground::CaughtUp => true,
+        };
         Self {
             reads,
             ground,
-            staleness: published.staleness(),
+            staleness: asks_age.then(|| published.staleness()).flatten(),
             buffer,
         }
     }
@@ -237,6 +245,7 @@ where
     ///
     /// # Errors
     /// Those of `look`.
+    #[inline]
     pub fn look<E>(
         mut self,
         mut look: impl FnMut(&R) -> Result<ControlFlow<Source<T>, Source<T>>, E>,
@@ -258,6 +267,7 @@ where
     }
 
     /// Whether a read may be answered here at all, so that it is worth a look at the store.
+    #[inline]
     fn may_answer(&self, consistency: Consistency) -> bool {
         let Ground::Own { lease, .. } = &self.ground else {
             return true;
@@ -298,6 +308,7 @@ where
 {
     /// Reads the clock, once and only now, and asks the lease whether it still holds, and how old
     /// the state can be.
+    #[inline]
     pub fn judge(self, clock: &dyn Clock) -> Judged<B, T> {
         let Captured {
             reads,
@@ -382,6 +393,7 @@ where
     }
 
     /// The next read that was looked up, and what becomes of it; `None` after the last.
+    #[inline]
     pub fn next(&mut self, reader: &Reader) -> Option<(&R, ReadResult<T>)> {
         let source = self.buffer.found.get_mut(self.next)?.take();
         let read = &self.reads[self.next];
@@ -399,6 +411,7 @@ where
     }
 
     /// The reads, and the buffer for the next batch.
+    #[inline]
     pub fn finish(self) -> (B, ReadBuffer<T>) {
         let Self {
             reads, mut buffer, ..
@@ -409,6 +422,7 @@ where
 
     /// On whose word a read may be answered that asks for `consistency`. A lease is better than what
     /// a bounded read asks for, and costs the same.
+    #[inline]
     fn authority(&self, consistency: Consistency) -> Option<Authority> {
         let own_state = Authority::Serializable(self.bound);
         match (consistency, self.permit) {
@@ -426,10 +440,22 @@ where
 }
 
 /// Whether a read is better served under the lease than in any other way.
+#[inline]
 pub fn wants_lease(consistency: Consistency) -> bool {
     match consistency {
         Consistency::Linearizable | Consistency::LeaseOnly | Consistency::MaxStaleness(_) => true,
         Consistency::LinearizableQuorum | Consistency::Serializable => false,
+    }
+}
+
+/// Whether the answer to a read may say how old the state is.
+#[inline]
+fn reports_age(consistency: Consistency) -> bool {
+    match consistency {
+        Consistency::Serializable | Consistency::MaxStaleness(_) => true,
+        Consistency::Linearizable | Consistency::LeaseOnly | Consistency::LinearizableQuorum => {
+            false
+        }
     }
 }
 
@@ -449,38 +475,55 @@ pub enum ReadResult<T> {
 /// What may be sent to the client.
 #[derive(Clone, Debug)]
 pub struct Answer<T> {
-    found: T,
-    revision: i64,
-    read: ReadInfo,
-    permit: Option<ReadPermit>,
+    source: Source<T>,
+    authority: Authority,
+    lease_margin: Duration,
 }
 
 impl<T> Answer<T> {
     /// What was read.
     pub fn found(&self) -> &T {
-        &self.found
+        &self.source.found
     }
 
     /// What was read.
     pub fn into_found(self) -> T {
-        self.found
+        self.source.found
     }
 
     /// The revision for the reply's header: that of the state that was read (A10).
     pub fn revision(&self) -> i64 {
-        self.revision
+        self.source.revision
     }
 
     /// How it was served.
     pub fn read(&self) -> ReadInfo {
-        self.read
+        let applied = self.source.applied;
+        let (path, lease_remaining, staleness) = match self.authority {
+            Authority::Permit(permit) => (path_of(&permit), permit.lease_remaining(), None),
+            Authority::Serializable(bound) => {
+                let contained = bound.filter(|bound| bound.index() <= applied);
+                (ReadPath::Serializable, None, contained)
+            }
+            Authority::Bounded(bound) => (ReadPath::Serializable, None, Some(bound)),
+        };
+        ReadInfo {
+            path,
+            lease_remaining: lease_remaining.unwrap_or_default(),
+            lease_margin: self.lease_margin,
+            read_index: self.authority.index(),
+            applied_index: applied,
+            staleness: staleness.map(|bound| bound.staleness()),
+        }
     }
 
     /// The leadership that permitted it, if any had to: its term, and its leader if that is another
     /// node. The reply reports this leadership, even if another one has begun when it is written.
     pub fn leadership(&self) -> Option<(Term, Option<NodeId>)> {
-        self.permit
-            .map(|permit| (permit.term(), permit.from_leader()))
+        match self.authority {
+            Authority::Permit(permit) => Some((permit.term(), permit.from_leader())),
+            Authority::Serializable(_) | Authority::Bounded(_) => None,
+        }
     }
 
     /// The header of the reply, from the member `member` of `cluster`.
@@ -498,10 +541,10 @@ impl<T> Answer<T> {
         ResponseHeader {
             cluster_id: cluster.short(),
             member_id: member,
-            revision: self.revision,
+            revision: self.revision(),
             raft_term,
             leader_id,
-            read: Some(self.read),
+            read: Some(self.read()),
         }
     }
 }
@@ -519,6 +562,17 @@ enum Authority {
     Bounded(StalenessBound),
 }
 
+impl Authority {
+    /// What was read must contain this index.
+    fn index(&self) -> LogIndex {
+        match self {
+            Self::Permit(permit) => permit.index(),
+            Self::Serializable(_) => LogIndex(0),
+            Self::Bounded(bound) => bound.index(),
+        }
+    }
+}
+
 /// Turns what was read into what may be said.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
@@ -529,46 +583,19 @@ pub struct Reader {
 impl Reader {
     /// The answer, or `None` if the state that was read does not contain what the authority
     /// demands, or is not at `min_revision` yet: then the read must look again, later.
+    #[inline]
     fn answer<T>(
         &self,
         authority: Authority,
         min_revision: i64,
         source: Source<T>,
     ) -> Option<Answer<T>> {
-        let (path, read_index) = match authority {
-            Authority::Permit(permit) => (path_of(&permit), permit.index()),
-            Authority::Serializable(_) => (ReadPath::Serializable, LogIndex(0)),
-            Authority::Bounded(bound) => (ReadPath::Serializable, bound.index()),
-        };
-        let lacks = source.applied < read_index && !planted!(PermitIndexIgnored);
+        let lacks = source.applied < authority.index() && !planted!(PermitIndexIgnored);
         let early = source.revision < min_revision && !planted!(MinRevisionIgnored);
-        if lacks || early {
-            return None;
-        }
-        let lease_remaining = match authority {
-            Authority::Permit(permit) => permit.lease_remaining().unwrap_or_default(),
-            _ => Duration::ZERO,
-        };
-        let staleness = match authority {
-            Authority::Permit(_) => None,
-            Authority::Serializable(bound) => bound.filter(|bound| bound.index() <= source.applied),
-            Authority::Bounded(bound) => Some(bound),
-        };
-        Some(Answer {
-            found: source.found,
-            revision: source.revision,
-            read: ReadInfo {
-                path,
-                lease_remaining,
-                lease_margin: self.lease_margin,
-                read_index,
-                applied_index: source.applied,
-                staleness: staleness.map(|bound| bound.staleness()),
-            },
-            permit: match authority {
-                Authority::Permit(permit) => Some(permit),
-                _ => None,
-            },
+        (!lacks && !early).then_some(Answer {
+            source,
+            authority,
+            lease_margin: self.lease_margin,
         })
     }
 }
