@@ -133,7 +133,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.router.pool().close();
+        let _ = self.router.pool().close();
     }
 }
 
@@ -255,10 +255,9 @@ impl Client {
     /// # Cancel safety
     /// Safe: everything is closed at once, only the wait is abandoned.
     pub async fn close(&self) {
-        let pool = self.inner.router.pool();
-        pool.close();
-        // Bounded by the protocol: three round trips to the slowest server.
-        let _ = tokio::time::timeout(Duration::from_secs(1), pool.wait_idle()).await;
+        let farewells = self.inner.router.pool().close();
+        // Each takes one turn of its connection's task. A node that is gone is not waited for.
+        let _ = tokio::time::timeout(Duration::from_secs(1), farewells.sent()).await;
     }
 
     async fn reach_one(&self) -> Result<(), Error> {

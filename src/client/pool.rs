@@ -34,6 +34,9 @@ const ADDRESSES_MAX: usize = 64;
 /// middlebox may have dropped its state.
 const STRIKES_MAX: u32 = 2;
 
+/// How often it is looked whether a goodbye has been sent. It takes one turn of the connection's task.
+const FAREWELL_LOOK: Duration = Duration::from_millis(1);
+
 type DialResult = Option<Result<Arc<Link>, Error>>;
 
 /// The connection pool.
@@ -210,18 +213,20 @@ impl Pool {
         self.lock().get(address).map_or(0, |entry| entry.strikes)
     }
 
-    /// Closes every connection, and makes no new one.
-    pub(super) fn close(&self) {
+    /// Closes every connection, and makes no new one. Returns what the connected nodes are still
+    /// to be told.
+    pub(super) fn close(&self) -> Farewells {
         self.closed.store(true, Ordering::SeqCst);
         let entries = std::mem::take(&mut *self.lock());
-        for link in entries.into_values().filter_map(|entry| entry.link) {
+        let links = entries.into_values().filter_map(|entry| entry.link);
+        let farewells = links.filter(|link| !link.is_lost()).map(|link| {
+            let before = link.packets_sent();
             link.close();
-        }
+            (link, before)
+        });
+        let farewells = Farewells(farewells.collect());
         self.endpoint.close(CloseCode::Done);
-    }
-
-    pub(super) async fn wait_idle(&self) {
-        self.endpoint.wait_idle().await;
+        farewells
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -309,6 +314,28 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.entries.lock()
+    }
+}
+
+/// Closed connections, each with the number of packets that it had sent before.
+#[must_use = "who is in no hurry waits until they are sent"]
+pub(super) struct Farewells(Vec<(Arc<Link>, u64)>);
+
+impl Farewells {
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Waits until the nodes have been notified, as far as possible: after its end, a connection sends
+    /// nothing but this. Connections that are only being made are not waited for, or a node that is
+    /// gone would hold up every goodbye.
+    pub(super) async fn sent(self) {
+        for (link, before) in self.0 {
+            while link.packets_sent() <= before {
+                tokio::time::sleep(FAREWELL_LOOK).await;
+            }
+        }
     }
 }
 

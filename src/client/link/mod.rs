@@ -308,6 +308,16 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.close();
+
+    /// Whether it is over.
+    pub(super) fn is_lost(&self) -> bool {
+        self.connection.is_lost()
+    }
+
+    /// Packets sent so far.
+    pub(super) fn packets_sent(&self) -> u64 {
+        self.connection.datagrams().sent
+    }
     }
 }
 

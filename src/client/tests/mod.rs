@@ -1,5 +1,6 @@
 mod leases;
 mod members;
+mod outages;
 mod queues;
 mod recipes;
 mod sessions;
