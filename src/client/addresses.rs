@@ -5,6 +5,10 @@
 //! failed attempt: the address that has not failed for longest is next, for all requests and
 //! watches of the client together. So no request, however short its deadline, starts again with
 //! addresses that are known to be unreachable.
+//!
+//! A failure and a connection attempt are kept apart. A node that has just fallen silent is called
+//! again at once, in the background: it may only have stood still, and its connection is there when
+//! it goes on. What is limited is how often it is called.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +23,7 @@ use crate::api::{Member, MembersResponse};
 use crate::client::pool::Pool;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Shortest interval between background connection attempts to an address that failed.
+/// Shortest interval between background connection attempts to an address.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of remembered addresses: members and hints from nodes supply them.
 const ADDRESSES_MAX: usize = 64;
@@ -33,7 +37,7 @@ pub(super) struct Addresses {
     tried: Mutex<Tries>,
 }
 
-/// Failed attempts and background connection attempts, by address.
+/// Failed attempts and connection attempts, by address.
 #[derive(Debug, Default)]
 struct Tries {
     count: u64,
@@ -43,14 +47,34 @@ struct Tries {
 #[derive(Clone, Copy, Debug)]
 struct Try {
     number: u64,
+    /// The number of the last failure; 0 if there was none.
+    failed: u64,
     at: Instant,
+    /// The last connection attempt.
+    called: Option<Instant>,
 }
 
 impl Tries {
+    /// A node did not serve: others come before it.
     fn note(&mut self, address: &str) {
+        let called = self.last.get(address).and_then(|tried| tried.called);
+        self.insert(address, self.count + 1, called);
+    }
+
+    /// It is called: others come before it until it is connected.
+    fn note_call(&mut self, address: &str) {
+        self.insert(address, self.failed(address), Some(now()));
+    }
+
+    fn insert(&mut self, address: &str, failed: u64, called: Option<Instant>) {
         self.count += 1;
-        let (number, at) = (self.count, now());
-        self.last.insert(address.to_string(), Try { number, at });
+        let tried = Try {
+            number: self.count,
+            failed,
+            at: now(),
+            called,
+        };
+        self.last.insert(address.to_string(), tried);
         if self.last.len() > ADDRESSES_MAX {
             let oldest = self.last.iter().min_by_key(|(_, tried)| tried.number);
             if let Some(oldest) = oldest.map(|(address, _)| address.clone()) {
@@ -64,9 +88,20 @@ impl Tries {
         self.last.get(address).map_or(0, |tried| tried.number)
     }
 
+    /// The same among connected addresses: however often they had to be called.
+    fn failed(&self, address: &str) -> u64 {
+        self.last.get(address).map_or(0, |tried| tried.failed)
+    }
+
     fn within(&self, address: &str, time: Duration) -> bool {
         let tried = self.last.get(address);
         tried.is_some_and(|tried| tried.at + time > now())
+    }
+
+    /// Whether it was called within the last [`CALL_AGAIN`].
+    fn is_called(&self, address: &str) -> bool {
+        let called = self.last.get(address).and_then(|tried| tried.called);
+        called.is_some_and(|called| called + CALL_AGAIN > now())
     }
 }
 
@@ -132,28 +167,28 @@ impl Addresses {
         let mut tries = self.tries();
         let connected = all()
             .filter(is_connected)
-            .min_by_key(|address| tries.number(address));
+            .min_by_key(|address| tries.failed(address));
         let Some(next) = connected else {
             let next = all().min_by_key(|address| tries.number(address));
             // There is at least one address.
             return next.cloned().unwrap_or_default();
         };
-        let number = tries.number(next);
+        let number = tries.failed(next);
         for address in all() {
             let is_before = tries.number(address) < number;
-            if is_before && !tries.within(address, CALL_AGAIN) && !is_connected(&address) {
-                tries.note(address);
+            if is_before && !tries.is_called(address) && !is_connected(&address) {
+                tries.note_call(address);
                 pool.dial_ahead(address);
             }
         }
         next.clone()
     }
 
-    /// Connects to an address in the background, unless that failed a moment ago.
+    /// Connects to an address in the background, unless that was tried a moment ago.
     pub(super) fn call_ahead(&self, address: &str, pool: &Arc<Pool>) {
         let mut tries = self.tries();
-        if !tries.within(address, CALL_AGAIN) {
-            tries.note(address);
+        if !tries.is_called(address) {
+            tries.note_call(address);
             pool.dial_ahead(address);
         }
     }
@@ -174,7 +209,7 @@ impl Addresses {
             .into_iter()
             .min_by_key(|address| tries.number(address))
         {
-            tries.note(address);
+            tries.note_call(address);
             pool.dial_ahead(address);
         }
     }

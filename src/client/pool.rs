@@ -50,6 +50,8 @@ pub(super) struct Pool {
     connect_timeout: Duration,
     login: Option<Login>,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// How often a way to the cluster appeared that was not there before.
+    news: watch::Sender<u64>,
     closed: AtomicBool,
 }
 
@@ -79,6 +81,7 @@ impl Pool {
             connect_timeout,
             login,
             entries: Mutex::default(),
+            news: watch::Sender::new(0),
             closed: AtomicBool::new(false),
         })
     }
@@ -97,6 +100,22 @@ impl Pool {
             let link = entry.link.as_ref()?;
             (link.member_id() == member && link.is_usable()).then(|| address.clone())
         })
+    }
+
+    /// A way to the cluster appeared: a new connection, or a leader that has answered.
+    pub(super) fn tell_news(&self) {
+        self.news.send_modify(|count| *count += 1);
+    }
+
+    /// The number of news so far.
+    pub(super) fn news(&self) -> u64 {
+        *self.news.borrow()
+    }
+
+    /// Waits for news after the first `seen`.
+    pub(super) async fn news_after(&self, seen: u64) {
+        // Only with the pool does it end without news.
+        let _ = self.news.subscribe().wait_for(|count| *count > seen).await;
     }
 
     /// A connection to `address`, made if there is none.
@@ -183,6 +202,8 @@ impl Pool {
             Ok(link) => {
                 entry.link = Some(Arc::clone(link));
                 entry.strikes = 0;
+                drop(entries);
+                self.tell_news();
             }
             Err(_) => {}
         }

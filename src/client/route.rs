@@ -3,7 +3,8 @@
 //! A request goes to the node that is believed to be the leader. A node that is not the leader
 //! returns a hint, which is followed, unless its address has just failed; without a hint another
 //! node is tried. Between attempts there is a back-off, except before the first redirection and
-//! after a wait for a connection; everything ends at the request's deadline.
+//! after a wait for a connection; a new connection, or a leader that answered another request, ends
+//! it early. Everything ends at the request's deadline.
 //!
 //! Only what is safe to repeat is sent again: reads; writes with a sequence number, which the
 //! cluster recognises; and anything that has certainly not been applied. The last error must hold
@@ -245,6 +246,7 @@ impl Router {
         let mut progress = Progress::new(safety);
         loop {
             progress.attempts += 1;
+            progress.news = self.pool.news();
             let verdict = if let Some(first) = first.take() {
                 self.judge(first, deadline, &mut progress).await
             } else {
@@ -266,6 +268,11 @@ impl Router {
             if given_up {
                 return Err(progress.fail(error));
             }
+            let may_be_cut_short = !matches!(next, Next::After(_));
+            if matches!(next, Next::Elsewhere) {
+                // Others are called now, so that they can be asked after the wait, or end it.
+                let _ = self.next();
+            }
             let left = remaining(deadline);
             let wait = self.wait_before(next, left, &mut progress);
             if left <= wait {
@@ -273,7 +280,12 @@ impl Router {
                 return Err(progress.fail(error));
             }
             progress.last = Some(error);
-            tokio::time::sleep(wait).await;
+            if may_be_cut_short {
+                let news = self.pool.news_after(progress.news);
+                let _ = tokio::time::timeout(wait, news).await;
+            } else {
+                tokio::time::sleep(wait).await;
+            }
         }
     }
 
@@ -347,6 +359,7 @@ impl Router {
             Some(link) => link,
             None => match self.connect(address, deadline, progress).await {
                 Ok(link) => {
+                    progress.news = self.pool.news();
                     // The login took part of the time.
                     frame.call.timeout_ms = timeout_ms(remaining(deadline));
                     link
@@ -629,6 +642,7 @@ impl Router {
                 address: from.address().to_string(),
                 link: Arc::downgrade(link),
             })));
+            self.pool.tell_news();
         }
     }
 
@@ -796,6 +810,8 @@ struct Progress {
     dials: usize,
     /// Number of logins.
     logins: u32,
+    /// The news that the last attempt could know.
+    news: u64,
     last: Option<Error>,
 }
 
@@ -809,6 +825,7 @@ impl Progress {
             met_nobody: false,
             dials: 0,
             logins: 0,
+            news: 0,
             last: None,
         }
     }

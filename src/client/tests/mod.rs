@@ -1056,6 +1056,8 @@ fn a_policy_without_retries_makes_one_attempt() {
 struct Relay {
     address: String,
     target: Arc<Mutex<Option<SocketAddr>>>,
+    /// Packets of connection attempts that have come to it while it was cut.
+    calls_while_cut: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -1066,6 +1068,8 @@ impl Relay {
         let address = front.local_addr().unwrap().to_string();
         let target: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
         let leads_to = Arc::clone(&target);
+        let calls_while_cut = Arc::<AtomicUsize>::default();
+        let calls = Arc::clone(&calls_while_cut);
         let task = tokio::spawn(async move {
             let mut caller = None;
             let (mut out, mut home) = (vec![0; 65536], vec![0; 65536]);
@@ -1076,6 +1080,9 @@ impl Relay {
                         let target = *leads_to.lock().unwrap();
                         if let Some(target) = target {
                             let _ = back.send_to(&out[..count], target).await;
+                        } else if out[0] & 0xf0 == 0xc0 {
+                            // The first packet of a handshake, by RFC 9000, 17.2.2.
+                            calls.fetch_add(1, Ordering::SeqCst);
                         }
                     }
                     Ok((count, _)) = back.recv_from(&mut home) => {
@@ -1090,8 +1097,13 @@ impl Relay {
         Self {
             address,
             target,
+            calls_while_cut,
             task,
         }
+    }
+
+    fn calls_while_cut(&self) -> usize {
+        self.calls_while_cut.load(Ordering::SeqCst)
     }
 
     fn leads_to(&self, address: &str) {

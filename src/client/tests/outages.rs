@@ -20,6 +20,91 @@ fn with_long_waits(options: ConnectOptions) -> ConnectOptions {
 }
 
 #[test]
+fn a_leader_that_fell_silent_is_called_at_the_first_hint_and_asked_when_it_is_back() {
+    run_watching_for_silence(async {
+        let authority = Authority::new();
+        let front = Relay::start().await;
+        let leader = fake(&authority, "n1", healthy("n1"));
+        front.leads_to(&leader.address);
+        let hint = (leader.id, front.address.clone());
+        // How often the silent leader had been called when the follower was asked.
+        let calls_at_asks = Arc::<Mutex<Vec<usize>>>::default();
+        let (calls, asks) = (
+            Arc::clone(&front.calls_while_cut),
+            Arc::clone(&calls_at_asks),
+        );
+        let follower = fake(&authority, "n2", move |_, _| {
+            asks.lock().unwrap().push(calls.load(Ordering::SeqCst));
+            not_leader(Some((hint.0, &hint.1)))
+        });
+        let wait = Duration::from_secs(20);
+        let options = with_long_waits(options(&authority))
+            .with_retry(RetryPolicy::new().with_back_off(wait, wait))
+            .with_timeout(5 * wait);
+        let endpoints = [front.address.clone(), follower.address.clone()];
+        let client = Client::connect(endpoints, Some(options)).await.unwrap();
+        let pool = client.inner.router.pool();
+        for address in [&front.address, &follower.address] {
+            pool.link(address, deadline_after(PATIENCE)).await.unwrap();
+        }
+        client.put("k", "v", None).await.unwrap();
+        calls_at_asks.lock().unwrap().clear();
+
+        front.cut();
+        let write = {
+            let client = client.clone();
+            tokio::spawn(async move { client.put("k", "w", None).await })
+        };
+        until(|| front.calls_while_cut() > 0).await;
+        front.leads_to(&leader.address);
+        let written = write.await.unwrap().unwrap();
+        assert_eq!(written.header().member_id, leader.id);
+        let calls_at_asks = calls_at_asks.lock().unwrap();
+        assert!(
+            calls_at_asks.iter().skip(1).all(|calls| *calls > 0),
+            "the follower's word was enough to call the leader: {calls_at_asks:?}"
+        );
+    });
+}
+
+#[test]
+fn a_new_connection_ends_the_wait_of_a_request_that_has_nowhere_to_go() {
+    run(async {
+        let authority = Authority::new();
+        let first = fake(&authority, "n1", |_, _| refuse(ErrorKind::NoLeader));
+        let front = Relay::start().await;
+        let second = fake(&authority, "n2", healthy("n2"));
+        let options = with_long_waits(options(&authority));
+        let endpoints = [first.address.clone(), front.address.clone()];
+        let client = Client::connect(endpoints, Some(options)).await.unwrap();
+        client.inner.router.pool().dial_ahead(&front.address);
+        let read = {
+            let client = client.clone();
+            tokio::spawn(async move { client.get("k", None).await })
+        };
+        until(|| !first.calls().is_empty()).await;
+        front.leads_to(&second.address);
+        let read = read.await.unwrap().unwrap();
+        assert_eq!(read.header().member_id, second.id);
+        assert_eq!(first.calls().len(), 1);
+    });
+}
+
+#[test]
+fn a_read_that_nobody_confirmed_is_asked_of_a_node_that_is_not_connected_yet() {
+    run(async {
+        let authority = Authority::new();
+        let deposed = fake(&authority, "n1", |_, _| refuse(ErrorKind::QuorumTimeout));
+        let successor = fake(&authority, "n2", healthy("n2"));
+        let options = options(&authority).with_timeout(PATIENCE);
+        let client = connect_with(&[&deposed, &successor], options).await;
+        let read = client.get("k", None).await.unwrap();
+        assert_eq!(read.header().member_id, successor.id);
+        assert_eq!(client.leader(), Some(successor.id));
+    });
+}
+
+#[test]
 fn who_is_still_being_called_is_not_waited_for_at_the_end() {
     run(async {
         let authority = Authority::new();
