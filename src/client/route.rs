@@ -437,8 +437,8 @@ impl Router {
                 Next::Elsewhere
             }
             ErrorKind::DeadlineExceeded | ErrorKind::FutureRevision => {
-                // It lags or is slow: the next request may do better elsewhere.
-                self.addresses.failed(target);
+                // It lags, is slow, or leads no more: the next request asks elsewhere who leads.
+                self.forget(target);
                 return Verdict::Final(error);
             }
             _ => return Verdict::Final(error),
@@ -489,7 +489,7 @@ impl Router {
             self.pool.strike(target);
         }
         if cause == BrokenCause::OutOfTime {
-            self.addresses.failed(target);
+            self.forget(target);
             let error = match &progress.last {
                 Some(last) => Error {
                     detail: format!("{}; before that: {}", error.detail, last.detail),

@@ -91,6 +91,24 @@ fn a_new_connection_ends_the_wait_of_a_request_that_has_nowhere_to_go() {
 }
 
 #[test]
+fn a_leader_that_lets_a_deadline_pass_is_not_believed_any_more() {
+    run(async {
+        let authority = Authority::new();
+        let deposed = fake(&authority, "n1", |number, frame| match number {
+            0 => reply(answer("n1", frame)),
+            _ => Reaction::Ignore,
+        });
+        let client = connect(&authority, &[&deposed]).await;
+        let asked = client.get("k", None).await.unwrap();
+        assert_eq!(asked.header().member_id, deposed.id);
+        let soon = GetOptions::new().with_timeout(Duration::from_millis(100));
+        let error = client.get("k", Some(soon)).await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::DeadlineExceeded);
+        assert_eq!(client.leader(), None, "it is not believed any more");
+    });
+}
+
+#[test]
 fn a_read_that_nobody_confirmed_is_asked_of_a_node_that_is_not_connected_yet() {
     run(async {
         let authority = Authority::new();
