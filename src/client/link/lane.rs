@@ -225,6 +225,12 @@ impl Lane {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Fails all requests: those that may not go to another node, too.
+    pub(super) fn give_up_all(&self) {
+        let wakers = self.lock().break_off(&BrokenCause::Silent, |_| true);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Fails the requests whose deadline was `now` or before.
     pub(super) fn end_overdue(&self, now: Instant) {
         let mut state = self.lock();

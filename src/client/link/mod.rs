@@ -6,7 +6,9 @@
 //! A failed node does not announce it. So while requests wait, the packets of the connection are
 //! monitored: if packets are sent and none is received, the connection counts as lost, and requests
 //! that may be retried fail at once instead of at their deadline. With open watches the same is
-//! done, with a longer timeout: no request waits for an answer.
+//! done, with a longer timeout: no request waits for an answer. A write that may not be retried waits
+//! longer still, because a node that only stood still may yet answer it; but it does not use up a
+//! long deadline at a node that is gone.
 
 mod broken;
 mod lane;
@@ -42,6 +44,9 @@ const SILENT_LOOKS_MAX: u32 = 2;
 /// How long packets may be sent without any being received before watches, for which no request
 /// waits, move to another node. Without other traffic, keep-alives are sent every other second.
 const WATCH_SILENCE: Duration = Duration::from_secs(1);
+/// The same for requests that may not be retried. A leader that was silent for so long has a
+/// successor by the usual timeouts, and could itself no longer say what became of a write.
+const GONE_SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 thread_local! {
@@ -303,11 +308,6 @@ impl Link {
     pub(super) fn close(&self) {
         self.connection.close(CloseCode::Done);
     }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.close();
 
     /// Whether it is over.
     pub(super) fn is_lost(&self) -> bool {
@@ -318,6 +318,11 @@ impl Drop for Link {
     pub(super) fn packets_sent(&self) -> u64 {
         self.connection.datagrams().sent
     }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -365,6 +370,11 @@ async fn watch(
         if silent_for >= Some(WATCH_SILENCE) {
             suspect.store(true, Ordering::Relaxed);
             watches.end_silent();
+        }
+        if silent_for >= Some(GONE_SILENCE) {
+            for lane in &lanes {
+                lane.give_up_all();
+            }
         }
     }
 }

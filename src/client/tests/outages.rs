@@ -19,6 +19,8 @@ fn with_long_waits(options: ConnectOptions) -> ConnectOptions {
         .with_auto_sync_interval(Duration::ZERO)
 }
 
+/// A leader that stands still for a moment keeps its term. It must be connected again when it goes on,
+/// and not a second after it fell silent.
 #[test]
 fn a_leader_that_fell_silent_is_called_at_the_first_hint_and_asked_when_it_is_back() {
     run_watching_for_silence(async {
@@ -90,6 +92,7 @@ fn a_new_connection_ends_the_wait_of_a_request_that_has_nowhere_to_go() {
     });
 }
 
+/// It was deposed and cannot tell, or its questions are lost: that is one request's misfortune.
 #[test]
 fn a_leader_that_lets_a_deadline_pass_is_not_believed_any_more() {
     run(async {
@@ -108,6 +111,8 @@ fn a_leader_that_lets_a_deadline_pass_is_not_believed_any_more() {
     });
 }
 
+/// A read that one node could not confirm in its part of the time is asked for elsewhere, also where no
+/// other node is connected yet.
 #[test]
 fn a_read_that_nobody_confirmed_is_asked_of_a_node_that_is_not_connected_yet() {
     run(async {
@@ -119,6 +124,28 @@ fn a_read_that_nobody_confirmed_is_asked_of_a_node_that_is_not_connected_yet() {
         let read = client.get("k", None).await.unwrap();
         assert_eq!(read.header().member_id, successor.id);
         assert_eq!(client.leader(), Some(successor.id));
+    });
+}
+
+#[test]
+fn a_write_that_may_not_be_repeated_does_not_use_up_its_time_at_a_node_that_is_gone() {
+    run_watching_for_silence(async {
+        let authority = Authority::new();
+        let front = Relay::start().await;
+        let leader = fake(&authority, "n1", |_, _| Reaction::Ignore);
+        front.leads_to(&leader.address);
+        let options = with_long_waits(options(&authority)).with_exactly_once(false);
+        let endpoints = [front.address.clone()];
+        let client = Client::connect(endpoints, Some(options)).await.unwrap();
+        let write = {
+            let client = client.clone();
+            tokio::spawn(async move { client.put("k", "v", None).await })
+        };
+        until(|| !leader.calls().is_empty()).await;
+        front.cut();
+        let error = write.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::ConnectionLost);
+        assert_eq!(error.outcome(), Outcome::Unknown);
     });
 }
 
