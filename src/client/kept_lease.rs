@@ -17,6 +17,60 @@ const DRIFT_PPM: u128 = 20_000;
 const GRANULARITY: Duration = Duration::from_millis(1);
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(25);
 
+/// Of its time to live, what passes at most before a lease is renewed: a third.
+pub(super) const FRACTION: u32 = 3;
+/// And at least, unless the program wants less: an eighth.
+const FRACTION_LEAST: u32 = 8;
+/// The pause that a holder outlives if its time to live is long enough: four seconds, and what the
+/// renewal after it takes.
+const PAUSE: Duration = Duration::from_millis(4_150);
+
+/// How the leases of a client are kept alive.
+///
+/// ```
+/// use leasehold::client::{ConnectOptions, KeepAliveOptions};
+///
+/// // Five times in the time to live of a lease.
+/// let keep_alive = KeepAliveOptions::new().with_renew_after(0.2);
+/// let options = ConnectOptions::new().with_keep_alive(keep_alive);
+/// # drop(options);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KeepAliveOptions {
+    renew_after: Option<f64>,
+}
+
+impl KeepAliveOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Renews a lease when this fraction of its time to live has passed; less than 0.01 counts as
+    /// that, and more than 0.9 as that. What is left is how long a holder, or the cluster, may pause
+    /// before the lease is lost. Default: a third, and less where a pause of four seconds fits only
+    /// then: 0.13 of a TTL of 5 s, 0.27 of 6 s.
+    #[must_use]
+    pub fn with_renew_after(mut self, fraction: f64) -> Self {
+        self.renew_after = Some(fraction);
+        self
+    }
+
+    /// How long after a renewal was sent a lease of `ttl` is renewed again.
+    pub(super) fn interval(self, ttl: Duration) -> Duration {
+        if let Some(fraction) = self.renew_after.filter(|fraction| !fraction.is_nan()) {
+            return ttl.mul_f64(fraction.clamp(0.01, 0.9));
+        }
+        let third = ttl / FRACTION;
+        let for_pause = usable(ttl).saturating_sub(PAUSE);
+        match for_pause >= ttl / FRACTION_LEAST {
+            true => third.min(for_pause),
+            // The lease is too short for the pause: renewals would only cost.
+            false => third,
+        }
+    }
+}
+
 /// An event in the life of a lease that is kept alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -61,6 +115,8 @@ pub enum LostCause {
     ClientClosed,
     /// The program closed the lease.
     Closed,
+    /// The key of what was held was deleted: by another client, or because the lease was revoked.
+    Deleted,
 }
 
 impl fmt::Display for LostCause {
@@ -72,6 +128,7 @@ impl fmt::Display for LostCause {
             Self::NotFound => "the cluster has no such lease",
             Self::ClientClosed => "the client was closed",
             Self::Closed => "the application gave it up",
+            Self::Deleted => "its key was deleted",
         })
     }
 }
@@ -171,6 +228,30 @@ impl KeptLease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s15_a_lease_of_five_seconds_outlives_a_pause_of_four() {
+        let default = KeepAliveOptions::new();
+        let ms = Duration::from_millis;
+        for ttl_ms in [5_000, 5_500, 6_000, 6_500, 7_000, 10_000, 60_000] {
+            let ttl = ms(ttl_ms);
+            let left = usable(ttl) - default.interval(ttl);
+            assert!(left > ms(4_100), "{ttl:?}: {left:?}");
+            assert!(default.interval(ttl) <= ttl / 3);
+            assert!(
+                default.interval(ttl) >= ttl / 8,
+                "renewals have their price"
+            );
+        }
+        for ttl_ms in [500, 2_000, 4_500, 8_000, 3_600_000] {
+            assert_eq!(default.interval(ms(ttl_ms)), ms(ttl_ms) / 3);
+        }
+        let chosen = |fraction| KeepAliveOptions::new().with_renew_after(fraction);
+        assert_eq!(chosen(0.5).interval(ms(5_000)), ms(2_500));
+        assert_eq!(chosen(0.0).interval(ms(5_000)), ms(50));
+        assert_eq!(chosen(7.0).interval(ms(5_000)), ms(4_500));
+        assert_eq!(chosen(f64::NAN).interval(ms(9_000)), ms(3_000));
+    }
 
     #[test]
     fn t12_a_holder_counts_on_less_than_the_slowest_leader_gives() {

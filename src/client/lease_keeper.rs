@@ -1,6 +1,6 @@
 //! Renews leases, and computes for how long they are valid.
 //!
-//! A lease is renewed when a third of its time to live has passed, with some jitter, so that two
+//! A lease is renewed when a third of its time to live has passed, or less ([`KeepAliveOptions`]), with some jitter, so that two
 //! renewals may be lost before it is at risk. Renewals of one client that are due together share
 //! one request. A renewal counts from when it was *sent*, by this machine's own pair of clocks,
 //! less the assumed clock drift: so the holder stops before the cluster ends the lease, however
@@ -19,16 +19,14 @@ use tokio::time::Instant as Moment;
 
 use super::deadline::{deadline_after, now};
 use super::kept_lease::{
-    Deadline, KeepAliveEvent, KeptLease, LeaseState, LostCause, Order, RETRY_FIRST, SendTime,
-    usable,
+    Deadline, FRACTION, KeepAliveEvent, KeepAliveOptions, KeptLease, LeaseState, LostCause, Order,
+    RETRY_FIRST, SendTime, usable,
 };
 use super::route::seed;
 use super::{Client, Inner};
 use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
 use crate::sync::Mutex;
 
-/// A lease is renewed when this fraction of its time to live has passed: one third.
-const FRACTION: u32 = 3;
 /// Leases that are due within this time are renewed in the same request.
 const GATHER: Duration = Duration::from_millis(5);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -223,8 +221,10 @@ struct Batch {
 /// Renews the leases of one client, until it is dropped or closed.
 pub(super) async fn run(client: Weak<Inner>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let (done, mut batches) = mpsc::unbounded_channel();
+    let options = client.upgrade().map(|inner| inner.options.keep_alive);
     let mut task = Task {
         client,
+        options: options.unwrap_or_default(),
         kept: BTreeMap::new(),
         wakes: BTreeSet::new(),
         done,
@@ -251,6 +251,7 @@ pub(super) async fn run(client: Weak<Inner>, mut orders: mpsc::UnboundedReceiver
 
 struct Task {
     client: Weak<Inner>,
+    options: KeepAliveOptions,
     kept: BTreeMap<u64, KeptLease>,
     wakes: BTreeSet<(Moment, u64)>,
     done: mpsc::UnboundedSender<Batch>,
@@ -270,11 +271,10 @@ impl Task {
         }
     }
 
-    /// When a lease that was just renewed is renewed again: after a third of its time to live, less
-    /// a jitter of up to a tenth of that.
+    /// When a lease that was just renewed is renewed again: after a part of its time to live, less a
+    /// jitter of up to a tenth of that.
     fn renewal_after(&mut self, now: Moment, ttl: Duration) -> Moment {
-        let third = ttl / FRACTION;
-        now + third.mul_f64(1.0 - 0.1 * self.random.f64())
+        now + jittered(self.options.interval(ttl), &mut self.random)
     }
 
     /// Processes the leases that are due. False if the client has been dropped.
@@ -360,9 +360,8 @@ impl Task {
                 Ok(LeaseKept::Renewed { ttl_ms }) => {
                     let ttl = Duration::from_millis(ttl_ms);
                     kept.renewed(&batch.sent, ttl);
-                    let third = ttl / FRACTION;
-                    let jitter = 1.0 - 0.1 * self.random.f64();
-                    kept.next = now.max(batch.sent.moment + third.mul_f64(jitter));
+                    let interval = jittered(self.options.interval(ttl), &mut self.random);
+                    kept.next = now.max(batch.sent.moment + interval);
                     None
                 }
                 Ok(LeaseKept::Undecided) => {
@@ -406,6 +405,11 @@ impl Task {
             self.lose(*number, LostCause::ClientClosed);
         }
     }
+}
+
+/// So that holders that began together do not stay together.
+fn jittered(interval: Duration, random: &mut fastrand::Rng) -> Duration {
+    interval.mul_f64(1.0 - 0.1 * random.f64())
 }
 
 impl Inner {

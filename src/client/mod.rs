@@ -81,7 +81,7 @@ use crate::types::NodeId;
 use crate::wire::FrameLimits;
 
 pub use auth::{AuthClient, AuthToken};
-pub use kept_lease::{KeepAliveEvent, LostCause};
+pub use kept_lease::{KeepAliveEvent, KeepAliveOptions, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
 pub use lease_keeper::LeaseKeeper;
 pub use options::{

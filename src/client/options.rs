@@ -9,6 +9,7 @@ use crate::api::{
     Consistency, Error, ErrorKind, Fence, LeaseRef, LeaseTarget, Limits, RangeRequest, Secret,
     SortOrder, SortTarget,
 };
+use crate::client::kept_lease::KeepAliveOptions;
 use crate::client::login::Means;
 use crate::client::selector::{Selector, selects_keys};
 use crate::transport::{Tls, TlsError, TlsPaths};
@@ -26,6 +27,7 @@ pub struct ConnectOptions {
     pub(super) limits: Limits,
     pub(super) login: Option<Means>,
     pub(super) auto_sync_interval: Duration,
+    pub(super) keep_alive: KeepAliveOptions,
 }
 
 impl Default for ConnectOptions {
@@ -41,6 +43,7 @@ impl Default for ConnectOptions {
             limits: Limits::DEFAULT,
             login: None,
             auto_sync_interval: Duration::from_secs(30),
+            keep_alive: KeepAliveOptions::default(),
         }
     }
 }
@@ -113,6 +116,13 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_auto_sync_interval(mut self, interval: Duration) -> Self {
         self.auto_sync_interval = interval;
+        self
+    }
+
+    /// How leases are kept alive: all those of this client's keepers and sessions.
+    #[must_use]
+    pub fn with_keep_alive(mut self, options: KeepAliveOptions) -> Self {
+        self.keep_alive = options;
         self
     }
 
