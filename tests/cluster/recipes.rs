@@ -269,6 +269,35 @@ async fn x15_a_session_is_over_for_its_holder_before_it_is_for_the_cluster() {
     assert_eq!(error.kind, ErrorKind::LeaseExpired);
 }
 
+/// X13: a guard notices that its key was deleted, also when the history of that is compacted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_whose_key_was_deleted_is_lost() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let ttl = Duration::from_secs(600);
+    let session = client.lease().session(ttl, None).await.unwrap();
+    let watched = Lock::new(&session, "watched").acquire().await.unwrap();
+    let late = Lock::new(&session, "late").acquire().await.unwrap();
+    let kept = Lock::new(&session, "kept").acquire().await.unwrap();
+    let soon_lost = tokio::time::timeout(Duration::from_millis(50), watched.lost());
+    assert!(soon_lost.await.is_err(), "it is held");
+    for key in [watched.key(), late.key()] {
+        client.delete(key, None).await.unwrap();
+    }
+    let cause = soon("the loss", watched.lost()).await;
+    assert_eq!(cause, LostCause::Deleted);
+    assert!(!watched.is_held() && watched.remaining().is_zero());
+    assert!(session.is_alive(), "the lease goes on");
+
+    let last = client.put("k", "v", None).await.unwrap();
+    client.compact(last.header.revision, None).await.unwrap();
+    let cause = soon("the loss after a compaction", late.lost()).await;
+    assert_eq!(cause, LostCause::Deleted);
+    let soon_lost = tokio::time::timeout(Duration::from_millis(50), kept.lost());
+    assert!(soon_lost.await.is_err(), "its key is still there");
+    assert!(kept.is_held());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_share_a_lock_and_a_writer_has_it_alone() {
     let cluster = Cluster::start(1);

@@ -10,9 +10,11 @@
 //! concerns.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use super::session::{Session, passes};
 use crate::api::{
@@ -20,7 +22,7 @@ use crate::api::{
     Outcome, PutRequest, RangeRequest, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
     last_ahead_of,
 };
-use crate::client::{Client, LostCause, TxnOptions, WatchEvent, WatchOptions};
+use crate::client::{Client, GetOptions, LostCause, TxnOptions, WatchEvent, WatchOptions};
 
 /// Something held: a lock, a share of one, a permit. Dropping it releases it in a background task;
 /// the cluster releases it when the session is lost.
@@ -47,6 +49,8 @@ use crate::client::{Client, LostCause, TxnOptions, WatchEvent, WatchOptions};
 /// ```
 pub struct Guard {
     entry: Entry,
+    /// Whether the key is gone; begun when somebody asks for the loss.
+    own_key: OnceLock<OwnKey>,
 }
 
 impl fmt::Debug for Guard {
@@ -60,7 +64,10 @@ impl fmt::Debug for Guard {
 
 impl Guard {
     pub(super) fn new(entry: Entry) -> Self {
-        Self { entry }
+        Self {
+            entry,
+            own_key: OnceLock::new(),
+        }
     }
 
     /// The key that represents it in the store. The key exists for as long as the guard is held.
@@ -93,14 +100,18 @@ impl Guard {
 
     /// Whether it is held now: whether its session is valid, by this machine's clocks. Every call
     /// reads the clocks; call it right before an action that depends on it, and let the store
-    /// enforce it ([`Guard::fencing_token`]).
+    /// enforce it ([`Guard::fencing_token`]). From the first call of [`Guard::lost`] on it is also
+    /// false once the key is seen to have been deleted.
     pub fn is_held(&self) -> bool {
-        self.entry.session.is_alive()
+        !self.is_deleted() && self.entry.session.is_alive()
     }
 
     /// Remaining validity from now on; zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.entry.session.remaining()
+        match self.is_deleted() {
+            true => Duration::ZERO,
+            false => self.entry.session.remaining(),
+        }
     }
 
     /// As [`Session::deadline`].
@@ -108,12 +119,24 @@ impl Guard {
         self.entry.session.deadline()
     }
 
-    /// Waits until it is no longer held, because its session is lost, and returns the cause.
+    /// Waits until it is no longer held, because its session is lost or its key was deleted, and
+    /// returns the cause. The first call begins a watch of the key, which goes on until
+    /// this is dropped.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn lost(&self) -> LostCause {
-        self.entry.session.lost().await
+        let own_key = self.own_key.get_or_init(|| OwnKey::watch(&self.entry));
+        tokio::select! {
+            cause = self.entry.session.lost() => cause,
+            () = own_key.deleted() => LostCause::Deleted,
+        }
+    }
+
+    /// Whether the key is known to have been deleted.
+    fn is_deleted(&self) -> bool {
+        let own_key = self.own_key.get();
+        own_key.is_some_and(|own_key| *own_key.is_deleted.borrow())
     }
 
     /// Releases it, and waits until the cluster has done so. Retries for as long as the session is
@@ -128,6 +151,73 @@ impl Guard {
         self.entry.remove().await
     }
 }
+
+/// Whether the key of a guard was deleted, by somebody who does not hold it. A task watches it, so
+/// that a program may ask for the loss again and again.
+struct OwnKey {
+    is_deleted: watch::Receiver<bool>,
+    task: tokio::task::AbortHandle,
+}
+
+impl OwnKey {
+    fn watch(entry: &Entry) -> Self {
+        let (tell, is_deleted) = watch::channel(false);
+        // Not the session: it ends with its last owner, and a watch is none.
+        let client = entry.session.client().clone();
+        let (key, revision) = (entry.key.clone(), entry.revision);
+        let task = tokio::spawn(async move {
+            until_deleted(&client, &key, revision).await;
+            tell.send_replace(true);
+        });
+        Self {
+            is_deleted,
+            task: task.abort_handle(),
+        }
+    }
+
+    async fn deleted(&self) {
+        let mut is_deleted = self.is_deleted.clone();
+        if is_deleted.wait_for(|is_deleted| *is_deleted).await.is_err() {
+            // The runtime ends, and its tasks with it: nothing is known.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for OwnKey {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Waits until the key that was created at `created` is gone. What fails is tried again: the caller
+/// has the session's end beside it.
+async fn until_deleted(client: &Client, key: &Bytes, created: i64) {
+    let mut revision = created;
+    loop {
+        let options = WatchOptions::new().with_no_put();
+        let looked = match changed(client, key, options, revision).await {
+            Ok(()) => {
+                let options = GetOptions::new().with_consistency(current());
+                client.get(key, Some(options)).await
+            }
+            Err(error) => Err(error),
+        };
+        match looked {
+            Ok(found) => {
+                let is_own = |kv: &KeyValue| kv.create_revision == created;
+                if !found.kv().is_some_and(is_own) {
+                    return;
+                }
+                revision = found.header.revision;
+            }
+            Err(_) => tokio::time::sleep(WATCH_AGAIN_AFTER).await,
+        }
+    }
+}
+
+/// Wait before the watch of a guard's own key is begun again.
+const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// The keys of a queue's entries: below a name and a slash.
 #[derive(Clone, Debug)]
