@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use std::{fmt, io};
 
-use rustls::RootCertStore;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{CertificateError, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
@@ -196,6 +196,19 @@ pub enum TlsError {
         /// The name.
         name: String,
     },
+    /// A node's own certificate does not pass the check that others make by the same authority.
+    #[error(
+        "{path} does not verify against {ca}: {reason}. Use the certificate that was issued for this \
+         port by that authority: `leasehold cert check` shows which is which"
+    )]
+    NotOfAuthority {
+        /// The certificate's file.
+        path: String,
+        /// The authorities' file.
+        ca: String,
+        /// Why not.
+        reason: String,
+    },
     /// Any other error of rustls.
     #[error("{path} cannot be used: {reason}")]
     Unusable {
@@ -237,6 +250,53 @@ impl Tls {
             ("the certificate", certificate),
             ("the key", key),
         )
+    }
+
+    /// Loads and checks the files of a node's port. Its certificate must pass the check that the
+    /// other nodes, and on the client port the clients, make: one that does not would let the node
+    /// start and be refused by everybody.
+    ///
+    /// # Errors
+    /// The first error found.
+    pub(crate) fn load_of_node(paths: &TlsPaths, port: Port) -> Result<Self, TlsError> {
+        let tls = Self::load(paths)?;
+        tls.verify_own(port).map_err(|error| {
+            let why = |reason: CertificateError| match reason {
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                    "another authority signed it".to_owned()
+                }
+                CertificateError::InvalidPurpose
+                | CertificateError::InvalidPurposeContext { .. } => {
+                    "it was issued for another use".to_owned()
+                }
+                other => other.to_string(),
+            };
+            TlsError::NotOfAuthority {
+                path: name_of(&paths.certificate),
+                ca: name_of(&paths.ca),
+                reason: match error {
+                    rustls::Error::InvalidCertificate(reason) => why(reason),
+                    other => other.to_string(),
+                },
+            }
+        })?;
+        Ok(tls)
+    }
+
+    /// Whether others with the same authorities accept this side's certificate at `port`. Revocation
+    /// is theirs to judge: a list that names this node must not keep it from hearing of the others.
+    fn verify_own(&self, port: Port) -> Result<(), rustls::Error> {
+        let mut inner = (*self.inner).clone();
+        inner.revoked = Vec::new();
+        let unrevoked = Self {
+            inner: Arc::new(inner),
+        };
+        let (chain, now) = (&self.inner.chain, UnixTime::now());
+        unrevoked.still_trusts(chain, true, now)?;
+        match port {
+            Port::Peer => unrevoked.still_trusts(chain, false, now),
+            Port::Client => Ok(()),
+        }
     }
 
     /// The identity of this side's certificate.

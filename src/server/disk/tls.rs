@@ -1,7 +1,7 @@
 //! The certificates of a port, from their files.
 
 use crate::server::config::TlsFiles;
-use crate::transport::{Tls, TlsError};
+use crate::transport::{Port, Tls, TlsError};
 
 /// Why the certificates of a port cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +35,12 @@ pub(crate) fn load_tls(
     files: &TlsFiles,
     name: &str,
 ) -> Result<Tls, CertificateError> {
-    let tls =
-        Tls::load(&files.paths()).map_err(|error| CertificateError::Tls { section, error })?;
+    let port = match section {
+        "peer" => Port::Peer,
+        _ => Port::Client,
+    };
+    let tls = Tls::load_of_node(&files.paths(), port)
+        .map_err(|error| CertificateError::Tls { section, error })?;
     let tls = tls.with_allowed(files.allowed_sans.clone());
     let identity = tls.identity();
     if !identity.is_node() || identity.name() != name {

@@ -194,6 +194,24 @@ fn each_way_in_which_the_files_are_wrong_has_its_own_error() {
 }
 
 #[test]
+fn a_node_whose_own_certificate_others_would_refuse_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let good = authority.issue(&PeerIdentity::node(CLUSTER, "n1"));
+    for port in [Port::Client, Port::Peer] {
+        let files = paths(directory.path(), &authority.pem(), &good);
+        assert!(Tls::load_of_node(&files, port).is_ok());
+        let both = authority.pem() + &other.pem();
+        assert!(Tls::load_of_node(&paths(directory.path(), &both, &good), port).is_ok());
+        let files = paths(directory.path(), &other.pem(), &good);
+        let error = Tls::load_of_node(&files, port).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("another authority signed it"), "{said}");
+        assert!(said.contains("n.pem") && said.contains("ca.pem"), "{said}");
+    }
+}
+
+#[test]
 fn a_certificate_out_of_its_time_or_with_the_wrong_names_is_refused_at_start() {
     let authority = Authority::new();
     let ca = authority.pem();
