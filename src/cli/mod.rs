@@ -65,6 +65,8 @@ pub fn command(settings: &[SettingHelp]) -> clap::Command {
         clap::Arg::new(setting.key)
             .long(setting.key)
             .value_name("VALUE")
+            // `-1` is a value, if no good one: the setting says so better than the parser of flags.
+            .allow_hyphen_values(true)
             .help(help)
             .help_heading("Settings (each also in the file, and as LEASEHOLD_SECTION_KEY)")
     });
@@ -91,7 +93,8 @@ fn without_connection(command: clap::Command) -> clap::Command {
     command
         .mut_args(|flag| {
             let about_connections = flag.get_help_heading() == Some(CONNECTION_HEADING);
-            flag.hide(about_connections)
+            let hidden = about_connections || flag.is_hide_set();
+            flag.hide(hidden)
         })
         .mut_subcommands(without_connection)
 }

@@ -10,7 +10,9 @@ use crate::cli::logging::{self, LineFormat, LogTarget};
 use crate::cli::panics::{self, Ends};
 use crate::cli::remote::Sdk;
 use crate::cli::signals::{Hangups, Stop};
-use crate::server::config::{Config, ConfigSources, LogFormat, unknown_variables};
+use crate::server::config::{
+    Config, ConfigSources, LogFormat, unknown_variables, variables_as_text,
+};
 use crate::server::disk::store::contains_panic;
 use crate::server::run::supervisor::Supervisor;
 use crate::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
@@ -21,9 +23,8 @@ pub(super) fn serve(
     flags: Vec<(String, String)>,
     program: &clap::Command,
 ) -> Result<(), Failure> {
-    let env: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let env = variables_as_text(std::env::vars_os())
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let unknown = unknown_variables(&env, &variables(program));
     let config = Config::load(ConfigSources {
         file: arguments.config,

@@ -63,6 +63,12 @@ pub enum ConfigError {
         /// The setting whose key is most like it.
         nearest: Option<&'static str>,
     },
+    /// Text that is not UTF-8.
+    #[error("{at}: it is not UTF-8: write it anew, or unset it")]
+    NotUtf8 {
+        /// Where.
+        at: At,
+    },
     /// A required setting is missing.
     #[error(
         "{key} is not set. {help}. Set it in the configuration file, in {} or with --{key}",

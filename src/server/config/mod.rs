@@ -35,7 +35,7 @@ pub use self::sections::{
     QuotaConfig, SETTINGS, SnapshotConfig, StorageConfig, TracingConfig,
 };
 pub use self::setting::{Setting, environment_variable};
-pub use self::source::ConfigSources;
+pub use self::source::{ConfigSources, variables_as_text};
 pub use self::traces::Collector;
 pub use self::unknown::{UnknownVariable, unknown_variables};
 pub use self::value::LogFormat;

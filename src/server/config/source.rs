@@ -1,6 +1,7 @@
 //! The sources of settings, merged: for every key the value of the strongest one, and its place.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -136,9 +137,17 @@ impl Values {
                 .filter(|byte| *byte == b'\n')
                 .count(),
         };
-        let table = DeTable::parse(&text).map_err(|error| ConfigError::Syntax {
-            at: place(error.span().map_or(0, |span| span.start)),
-            message: error.message().to_owned(),
+        let table = DeTable::parse(&text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            // Of a second value for a key the parser points at the key, and does not name it.
+            let message = match (error.message(), text.get(span.clone())) {
+                ("duplicate key", Some(key)) => format!("`{key}` is set twice: leave one out"),
+                (message, _) => message.to_owned(),
+            };
+            ConfigError::Syntax {
+                at: place(span.start),
+                message,
+            }
         })?;
         let mut found = Vec::new();
         self.flatten("", table.get_ref(), &mut found);
@@ -232,6 +241,30 @@ struct Entry<'a> {
     key: String,
     offset: usize,
     value: &'a DeValue<'a>,
+}
+
+/// The variables of the environment as text. Those of other programs may be anything.
+///
+/// # Errors
+/// One that may be a setting is not UTF-8.
+pub fn variables_as_text(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut found = Vec::new();
+    for (name, value) in variables {
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => found.push((name, value)),
+            (name, _) => {
+                let name = name.unwrap_or_else(|name| name.to_string_lossy().into_owned());
+                if name.starts_with("LEASEHOLD_") && !is_of_command(&name) {
+                    return Err(ConfigError::NotUtf8 {
+                        at: At::Environment(name),
+                    });
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Whether one of our programs uses this variable for something else than a setting.

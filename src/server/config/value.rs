@@ -157,16 +157,20 @@ impl Values {
             Raw::String(text) | Raw::Text(text) => text,
             other => return Err(wrong_type(key, at, "a duration such as \"50ms\"", other)),
         };
+        let [least, most] = [range.start(), range.end()].map(|bound| {
+            let bound = humantime::format_duration(*bound).to_string();
+            bound.replace(' ', "")
+        });
+        let (least, most) = (
+            format!("at least {least} is required"),
+            format!("at most {most} is allowed"),
+        );
         let problem = match humantime::parse_duration(text) {
-            Ok(duration) if duration > *range.end() => {
-                let most = humantime::format_duration(*range.end()).to_string();
-                format!("at most {} is allowed", most.replace(' ', ""))
-            }
-            Ok(duration) if duration < *range.start() => {
-                let least = humantime::format_duration(*range.start());
-                format!("at least {least} is required")
-            }
+            Ok(duration) if duration > *range.end() => most,
+            Ok(duration) if duration < *range.start() => least,
             Ok(duration) => return Ok(duration),
+            Err(humantime::DurationError::NumberOverflow) => most,
+            Err(_) if text.starts_with('-') => least,
             Err(_) => "write a number and a unit, for example 50ms or 1s".to_owned(),
         };
         Err(self.invalid(key, &problem))
@@ -208,19 +212,18 @@ impl Values {
             Raw::String(text) | Raw::Text(text) | Raw::Integer(text) => text,
             other => return Err(wrong_type(key, at, "a size such as \"64MiB\"", other)),
         };
-        let bytes = parse_bytes(text).ok_or_else(|| {
-            self.invalid(
+        let (least, most) = (show_bytes(*range.start()), show_bytes(*range.end()));
+        let bytes = parse_bytes(text);
+        if bytes.is_none() && !text.starts_with('-') {
+            return Err(self.invalid(
                 key,
                 "write a number and a unit, for example 8KiB, 1.5MiB or 1GiB",
-            )
-        })?;
-        let bytes = Some(bytes).filter(|bytes| range.contains(bytes));
+            ));
+        }
         bytes
+            .filter(|bytes| range.contains(bytes))
             .and_then(|bytes| T::try_from(bytes).ok())
-            .ok_or_else(|| {
-                let (least, most) = (show_bytes(*range.start()), show_bytes(*range.end()));
-                self.invalid(key, &format!("choose between {least} and {most}"))
-            })
+            .ok_or_else(|| self.invalid(key, &format!("choose between {least} and {most}")))
     }
 
     /// The elements of a list, each with its place. In the environment and in flags they are
@@ -387,6 +390,7 @@ pub(super) fn split_address(address: &str) -> Result<(&str, u16), String> {
 }
 
 /// A number of bytes with a unit: powers of 1024 (`KiB`) or of 1000 (`kB`), at most three decimals.
+/// What no number holds is the largest one: too much for every setting.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit_at = text
@@ -399,10 +403,12 @@ fn parse_bytes(text: &str) -> Option<u64> {
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
         "TiB" => 1 << 40,
+        "PiB" => 1 << 50,
         "kB" | "KB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "TB" => 1_000_000_000_000,
+        "PB" => 1_000_000_000_000_000,
         _ => return None,
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -410,10 +416,14 @@ fn parse_bytes(text: &str) -> Option<u64> {
         return None;
     }
     let thousandths = format!("{fraction:0<3}").parse::<u64>().ok()?;
-    let whole = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+    if !whole.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let whole = whole.parse::<u64>().unwrap_or(u64::MAX);
+    let whole = whole.saturating_mul(scale);
     let part = thousandths.checked_mul(scale)?;
     (part % 1_000 == 0).then_some(())?;
-    whole.checked_add(part / 1_000)
+    Some(whole.saturating_add(part / 1_000))
 }
 
 fn show_bytes(bytes: u64) -> String {
@@ -446,7 +456,9 @@ mod tests {
         ] {
             assert_eq!(parse_bytes(wrong), None, "{wrong:?}");
         }
-        assert_eq!(parse_bytes("99999999999TiB"), None, "no overflow");
+        for too_much in ["99999999999TiB", "99999999999999999999"] {
+            assert_eq!(parse_bytes(too_much), Some(u64::MAX), "{too_much}");
+        }
     }
 
     #[test]
