@@ -269,8 +269,7 @@ impl Node {
             ProposalError::NoTarget => self.refuse(
                 id,
                 ErrorKind::InvalidArgument,
-                "the named node cannot become leader: it is not a voter of this cluster, or it is \
-                 this node",
+                "leadership cannot move there: the next leader must be another voter of this cluster",
             ),
             ProposalError::Membership(error) => self.refuse_membership_change(id, error),
         }

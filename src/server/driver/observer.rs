@@ -234,7 +234,8 @@ impl Reporter {
                     let name = known.map_or_else(|| leader.to_string(), |member| member.name);
                     tracing::info!(node = %self.name, %term, leader = %name, "found leader");
                 }
-                None => tracing::warn!(node = %self.name, %term, "lost leader"),
+                // Every hand-over has such a moment; one that lasts shows in the metrics and alerts.
+                None => tracing::info!(node = %self.name, %term, "lost leader"),
             }
         }
         if old.role != new.role {

@@ -89,7 +89,7 @@ pub(super) async fn keep_calling(endpoint: Endpoint, hub: Arc<Hub>, name: String
 async fn call_for_ever(endpoint: &Endpoint, hub: &Arc<Hub>, name: &str) {
     let mut random = jitter_source(hub.seed(), name);
     let mut back_off = BACK_OFF_MIN;
-    let mut last_failure = String::new();
+    let mut trouble = Trouble::default();
     // At most one connection at a time; the set ends it with this task.
     let mut carrying = JoinSet::new();
     loop {
@@ -99,17 +99,12 @@ async fn call_for_ever(endpoint: &Endpoint, hub: &Arc<Hub>, name: &str) {
             match call(endpoint, hub, name).await {
                 Ok(Some((connection, route))) => {
                     carrying.spawn(carry(connection, Arc::clone(hub), route));
-                    last_failure.clear();
+                    trouble = Trouble::default();
                 }
-                Ok(None) => last_failure.clear(),
-                Err(failure) => {
-                    // The same failure every second says nothing new.
-                    let words = failure.to_string();
-                    if words != last_failure {
-                        tracing::warn!(peer = name, failure = words, "cannot reach the peer");
-                        last_failure = words;
-                    }
-                }
+                Ok(None) => trouble = Trouble::default(),
+                // It called us meanwhile, and of two calls that cross one is given up.
+                Err(_) if hub.is_connected(name) => trouble = Trouble::default(),
+                Err(failure) => trouble.tell(name, failure.to_string()),
             }
             while carrying.try_join_next().is_some() {}
         }
@@ -120,6 +115,35 @@ async fn call_for_ever(endpoint: &Endpoint, hub: &Arc<Hub>, name: &str) {
             hub.until_unconnected(name).await;
             back_off = BACK_OFF_MIN;
         }
+    }
+}
+
+/// How long calls to a peer may fail before that is a warning: those of a cluster start one after
+/// the other.
+const TROUBLE_LASTS: Duration = Duration::from_secs(5);
+
+/// What is wrong with calls to a peer, since when.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Instant>,
+    words: String,
+    is_lasting: bool,
+}
+
+impl Trouble {
+    /// The same failure every second says nothing new.
+    fn tell(&mut self, peer: &str, failure: String) {
+        let now = SystemClock.now();
+        let since = *self.since.get_or_insert(now);
+        let is_lasting = now.at_least_since(since) >= TROUBLE_LASTS;
+        if failure == self.words && is_lasting == self.is_lasting {
+            return;
+        }
+        match is_lasting {
+            true => tracing::warn!(peer, failure, "cannot reach the peer"),
+            false => tracing::info!(peer, failure, "cannot reach the peer"),
+        }
+        (self.words, self.is_lasting) = (failure, is_lasting);
     }
 }
 

@@ -95,8 +95,17 @@ impl Sessions {
             .iter()
             .filter(|_| role == Role::Quarantined);
         let told = quarantined.chain(&self.node.warnings).cloned();
-        let found = self.node.integrity.warning().into_iter();
-        found
+        let drained = match self.node.stopping.load(Ordering::Relaxed) {
+            true => Some(
+                "drained: this node replicates and votes, but serves no requests until it is \
+                 restarted"
+                    .to_owned(),
+            ),
+            false => None,
+        };
+        drained
+            .into_iter()
+            .chain(self.node.integrity.warning())
             .chain(self.serving.room.warning())
             .chain(told)
             .collect()
