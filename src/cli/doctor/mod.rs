@@ -571,6 +571,7 @@ async fn reads(target: &Target, findings: &mut Findings) {
     let Ok(client) = connect(target, &target.endpoints).await else {
         return;
     };
+    let mut quorum_reads_work = false;
     for (consistency, check) in [
         (Consistency::LinearizableQuorum, "quorum read"),
         (Consistency::LeaseOnly, "leased read"),
@@ -580,9 +581,12 @@ async fn reads(target: &Target, findings: &mut Findings) {
         let read = client.get(READ_KEY, Some(options)).await;
         let took = SystemClock.now().at_least_since(began);
         match read {
-            Ok(_) => findings.ok(check, "cluster", format!("answered, {took:.1?}")),
+            Ok(_) => {
+                quorum_reads_work |= consistency == Consistency::LinearizableQuorum;
+                findings.ok(check, "cluster", format!("answered, {took:.1?}"));
+            }
             Err(error) => {
-                let (level, advice) = judge_refusal(consistency, &error);
+                let (level, advice) = judge_refusal(consistency, quorum_reads_work, &error);
                 findings.add(level, check, "cluster", error.to_string(), advice);
             }
         }
@@ -591,7 +595,11 @@ async fn reads(target: &Target, findings: &mut Findings) {
 }
 
 /// What a read by this authority that was refused says: of who asks, or of the cluster.
-fn judge_refusal(consistency: Consistency, error: &Error) -> (Level, &'static str) {
+fn judge_refusal(
+    consistency: Consistency,
+    quorum_reads_work: bool,
+    error: &Error,
+) -> (Level, &'static str) {
     match error.kind() {
         ErrorKind::Unauthenticated | ErrorKind::TokenExpired | ErrorKind::UserNotFound => {
             (Level::Fail, UNKNOWN_USER)
@@ -601,7 +609,7 @@ fn judge_refusal(consistency: Consistency, error: &Error) -> (Level, &'static st
             "this user may not read the key leasehold-doctor, so reads were not tested: use a user \
              who may (--user), or grant the permission (`leasehold role grant-permission`)",
         ),
-        _ if consistency == Consistency::LeaseOnly => (
+        _ if consistency == Consistency::LeaseOnly && quorum_reads_work => (
             Level::Warn,
             "reads work, but each takes a quorum round: check leader_lease.enabled, and `leasehold \
              endpoint status` of the leader",

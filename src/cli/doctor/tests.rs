@@ -98,7 +98,8 @@ fn advice_follows_from_what_kept_a_connection_from_coming_about() {
 
 #[test]
 fn a_read_that_was_refused_to_its_reader_says_nothing_of_the_members() {
-    let judged = |consistency, kind| judge_refusal(consistency, &Error::not_applied(kind, "x"));
+    let judged =
+        |consistency, kind| judge_refusal(consistency, true, &Error::not_applied(kind, "x"));
     for consistency in [Consistency::LinearizableQuorum, Consistency::LeaseOnly] {
         for kind in [
             ErrorKind::Unauthenticated,
@@ -122,6 +123,11 @@ fn a_read_that_was_refused_to_its_reader_says_nothing_of_the_members() {
     let (level, advice) = judged(Consistency::LeaseOnly, ErrorKind::LeaseInvalid);
     assert_eq!(level, Level::Warn);
     assert!(advice.contains("leader_lease.enabled"), "{advice}");
+    // Without a majority no read works, whatever it rests on.
+    let error = Error::not_applied(ErrorKind::NoLeader, "x");
+    let (level, advice) = judge_refusal(Consistency::LeaseOnly, false, &error);
+    assert_eq!(level, Level::Fail);
+    assert!(!advice.contains("reads work"), "{advice}");
 }
 
 #[test]

@@ -73,7 +73,10 @@ pub fn changed(
     };
     let name = &about.info.name;
     writeln!(out, "Member {:016x} ({name}) {done}", about.info.id.0)?;
-    if let Membership::Joining { replaces } = about.membership {
+    // One that was removed is shown as it was before.
+    if let Membership::Joining { replaces } = about.membership
+        && done != "removed"
+    {
         let voter = replaces.and_then(|id| before.iter().find(|member| member.info.id == id));
         let then = match voter {
             Some(voter) if voter.info.name == *name => {
@@ -194,6 +197,21 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "Member 0000000000000009 (n4) added\nit becomes a voter once it has caught up: start \
              it with cluster.state = \"join\"\n"
+        );
+    }
+
+    #[test]
+    fn who_removes_a_learner_is_not_told_how_it_joins() {
+        let mut out = Vec::new();
+        let response = MembersResponse {
+            members: members().drain(..1).collect(),
+            changed: Some(NodeId(9)),
+            settled: true,
+        };
+        changed(&mut out, Format::Simple, "removed", &members(), &response).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Member 0000000000000009 (n4) removed\n"
         );
     }
 }
