@@ -24,6 +24,8 @@ pub enum Exit {
     Lost,
     /// 7. This node was removed from its cluster: starting it again will not help.
     Removed,
+    /// 8. Somebody else held the lock for as long as was to be waited.
+    NotAcquired,
     /// A command that was run for the user ended with this code of its own.
     Command(u8),
 }
@@ -40,6 +42,7 @@ impl Exit {
             Self::NotFound => 5,
             Self::Lost => 6,
             Self::Removed => 7,
+            Self::NotAcquired => 8,
             Self::Command(code) => code,
         }
     }

@@ -444,6 +444,135 @@ fn a_configuration_that_cannot_work_names_the_line_and_the_way_out() {
     assert!(said.contains("twice"), "{said}");
 }
 
+/// With such a certificate a node once ran on, and nobody let it in.
+#[test]
+fn a_node_whose_own_certificate_is_of_another_authority_does_not_start() {
+    let mut cluster = Cluster::prepare(1);
+    let config = cluster.nodes[0].config.clone();
+    let good = fs::read_to_string(&config).unwrap();
+    let other = cluster.folder.path().join("other");
+    crate::harness::must(&["cert", "init", "--out", other.to_str().unwrap()]);
+    for (from, to) in [
+        // The certificate of the client port, at the port for peers.
+        ("n1-peer.", "n1-server."),
+        // The authority of the other port.
+        ("peer-ca.pem", "client-ca.pem"),
+        ("client-ca.pem", "../other/client-ca.pem"),
+    ] {
+        fs::write(&config, good.replace(from, to)).unwrap();
+        let said = refused_start(&mut cluster, 0);
+        assert!(said.contains("another authority signed it"), "{to}: {said}");
+        assert!(said.contains("cert check"), "{to}: {said}");
+    }
+    fs::write(&config, good).unwrap();
+    cluster.start_all();
+    cluster.wait_for_lease();
+}
+
+#[test]
+fn a_setting_that_is_not_text_or_is_out_of_bounds_is_named_with_its_bound() {
+    use std::os::unix::ffi::OsStringExt;
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("n1.toml");
+    let refused = |text: &str, more: &[&str], variable: Option<&str>| {
+        fs::write(&config, text).unwrap();
+        let mut command = crate::harness::leasehold_command();
+        command.args(["serve", "--config", config.to_str().unwrap()]);
+        if let Some(variable) = variable {
+            command.env(variable, std::ffi::OsString::from_vec(vec![b'a', 0xff]));
+        }
+        let output = command.args(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text:?} {more:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = refused("", &[], Some("LEASEHOLD_NODE_NAME"));
+    assert!(
+        said.contains("LEASEHOLD_NODE_NAME: it is not UTF-8"),
+        "{said}"
+    );
+    // What commands are given of keys and values may be anything.
+    let said = refused("", &[], Some("LEASEHOLD_WATCH_VALUE"));
+    assert!(!said.contains("UTF-8"), "{said}");
+    let base = format!(
+        "[node]\nname = \"n1\"\ndata_dir = \"{}\"\n\
+         [tls.client]\ncert_file = \"a\"\nkey_file = \"a\"\ntrusted_ca_file = \"a\"\n\
+         [tls.peer]\ncert_file = \"a\"\nkey_file = \"a\"\ntrusted_ca_file = \"a\"\n",
+        directory.path().display()
+    );
+    for (setting, expected) in [
+        (
+            "[storage]\nsegment_bytes = \"1PiB\"",
+            ["storage.segment_bytes", "choose between"],
+        ),
+        (
+            "[storage]\nsegment_bytes = -1",
+            ["storage.segment_bytes", "between"],
+        ),
+        (
+            "[storage]\nsegment_bytes = \"99999999999999999999\"",
+            ["storage.segment_bytes", "choose between"],
+        ),
+        (
+            "[raft]\nheartbeat_interval = \"99999999999999999999s\"",
+            ["raft.heartbeat_interval", "at most"],
+        ),
+        (
+            "[limits]\nmax_inflight = -1",
+            ["limits.max_inflight", "between 1 and"],
+        ),
+        (
+            "[limits]\nmax_inflight = 99999999999999999999",
+            ["limits.max_inflight", "between 1 and"],
+        ),
+        (
+            "[limits]\nmax_inflight = 1\nmax_inflight = 2",
+            ["`max_inflight`", "set twice"],
+        ),
+    ] {
+        let text = format!("{base}{setting}\n");
+        let said = refused(&text, &[], None);
+        let line = text.lines().count();
+        assert!(
+            said.contains(&format!("n1.toml:{line}: ")),
+            "{setting}: {said}"
+        );
+        for part in expected {
+            assert!(said.contains(part), "{setting}: {said}");
+        }
+    }
+    let said = refused(&base, &["--limits.max_inflight", "-1"], None);
+    assert!(said.contains("limits.max_inflight = `-1`"), "{said}");
+    assert!(said.contains("between 1 and"), "{said}");
+}
+
+/// Everything that a node keeps is its user's alone: keys and values are in most of it.
+#[test]
+fn every_file_of_a_data_directory_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "v", "--exactly-once"]).0, 0);
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let mut folders = vec![cluster.nodes[0].data_dir.clone()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let (path, metadata) = {
+                let entry = entry.unwrap();
+                (entry.path(), entry.metadata().unwrap())
+            };
+            let mode = metadata.permissions().mode() & 0o777;
+            if metadata.is_dir() {
+                assert_eq!(mode, 0o700, "{}", path.display());
+                folders.push(path);
+            } else {
+                assert_eq!(mode, 0o600, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 3, "{files}");
+}
+
 #[test]
 fn a_full_disk_ends_the_node_with_a_sentence_and_space_brings_it_back() {
     let mut cluster = Cluster::prepare(1);

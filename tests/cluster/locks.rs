@@ -147,7 +147,50 @@ fn a_command_runs_while_the_lock_is_held_and_its_code_is_passed_on() {
     assert_eq!(code, 1);
     assert!(err.contains("cannot run"), "{err}");
     assert_eq!(cluster.cli(&["lock"]).0, 2);
+    let (code, _, err) = cluster.cli(&["lock", "l", "sh", "exit"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("leasehold lock l -- sh"), "{err}");
     assert_eq!(cluster.cli(&["lock", "l", "--ttl", "0"]).0, 2);
+}
+
+#[test]
+fn who_will_not_wait_for_a_lock_ends_with_a_code_of_its_own() {
+    let cluster = Cluster::start(1);
+    let lock = ["lock", "l", "--exactly-once", "--wait"];
+    let tries = |wait| cluster.cli(&[&lock[..], &[wait, "--", "true"]].concat());
+    assert_eq!(tries("0").0, 0, "nobody holds it");
+    assert_eq!(tries("600s").0, 0);
+    let holds = ["lock", "l", "--ttl", "600s", "--exactly-once"];
+    let mut holder = Running::leasehold(&cluster, &holds);
+    holder.line();
+    for wait in ["0", "100ms"] {
+        let (code, out, err) = tries(wait);
+        assert_eq!((code, out.as_str()), (8, ""), "{err}");
+        assert!(err.contains("not acquired"), "{err}");
+    }
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code(), Some(0));
+    assert_eq!(tries("600s").0, 0, "who gave up left nothing behind");
+}
+
+/// A lease that has more than was asked for is no secret, whoever asked for it.
+#[test]
+fn a_time_to_live_below_the_minimum_is_told_by_every_command() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("[lease]\nmin_ttl = \"60s\"\n");
+    cluster.start_all();
+    cluster.wait_for_lease();
+    let told = |arguments: &[&str]| {
+        let (code, _, err) = cluster.cli(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        let notice = "a TTL of 10s is below the minimum of this cluster: the lease has 1m";
+        assert!(err.contains(notice), "{arguments:?}: {err}");
+    };
+    told(&["lease", "grant", "10", "--id", "1f", "--exactly-once"]);
+    let grant = ["lease", "grant", "60", "--id", "2f", "--exactly-once"];
+    assert_eq!(cluster.cli(&grant).2, "");
+    told(&["lease", "update-ttl", "2f", "10s", "--exactly-once"]);
+    told(&["lock", "l", "--exactly-once", "--", "true"]);
 }
 
 /// T13: a holder that was suspended for longer than its lease lasts wakes, and writes.
@@ -215,6 +258,38 @@ fn a_command_is_stopped_before_the_lock_can_be_lost() {
             (!is_there(pid)).then_some(())
         });
     }
+}
+
+/// Somebody tidies up, and deletes the keys of locks: the next in the queue holds them, so nobody else
+/// may go on.
+#[test]
+fn who_holds_something_whose_key_was_deleted_ends_as_one_that_has_lost_it() {
+    let cluster = Cluster::start(1);
+    let start = |arguments: &[&str]| Running::leasehold(&cluster, arguments);
+    let mut holds = start(&["lock", "alone", "--ttl", "60s", "--exactly-once"]);
+    let alone = holds.line();
+    let mut leads = start(&["elect", "e", "ann", "--ttl", "60s", "--exactly-once"]);
+    let leader = leads.line();
+    // The one ends when it is asked to, the other does not, and is made to.
+    let runs = |name, ttl, script| {
+        let lock = ["lock", name, "--ttl", ttl, "--exactly-once", "--"];
+        start(&[&lock[..], &["sh", "-c", script]].concat())
+    };
+    let polite = "trap 'echo asked; exit 0' TERM; echo $LEASEHOLD_LOCK_KEY; \
+                  while :; do sleep 0.1; done";
+    let deaf = "trap '' TERM; echo $LEASEHOLD_LOCK_KEY; while :; do sleep 0.1; done";
+    let mut polite = runs("polite", "600s", polite);
+    let mut deaf = runs("deaf", "20s", deaf);
+    let keys = [alone, leader, polite.line(), deaf.line()];
+    for key in &keys {
+        let (code, out, err) = cluster.cli(&["del", key, "--exactly-once"]);
+        assert_eq!((code, out.as_str()), (0, "1\n"), "{key}: {err}");
+    }
+    assert_eq!(holds.end().code(), Some(6));
+    assert_eq!(leads.end().code(), Some(6));
+    assert_eq!(polite.end().code(), Some(6));
+    polite.says("asked");
+    assert_eq!(deaf.end().code(), Some(6));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

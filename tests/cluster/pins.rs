@@ -43,7 +43,7 @@ fn every_help_is_as_it_was() {
         for below in command.get_subcommands_mut() {
             let is_global = |flag: &clap::Arg| flag.get_help_heading() == Some(CONNECTION_HEADING);
             *below = std::mem::take(below).mut_args(|flag| {
-                let hidden = is_global(&flag);
+                let hidden = is_global(&flag) || flag.is_hide_set();
                 flag.hide(hidden)
             });
             write(below, name, out);

@@ -148,6 +148,9 @@ fn the_doctor_names_what_helps() {
     let mut may_be_on = false;
     eventually("access control that is on", || {
         let (code, out, said) = cluster.cli(&["auth", "enable"]);
+        if code == 0 && !may_be_on {
+            assert!(said.contains("user tester, which does not exist"), "{said}");
+        }
         may_be_on |= code == 4;
         assert!(code == 0 || may_be_on, "{code}: {out}{said}");
         // Once it is on, nobody knows who asks: root can say whether it is.

@@ -180,13 +180,27 @@ pub enum Order {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   leasehold del foo
+  leasehold del a c                the keys from a up to, not including, c
   leasehold del --prefix /svc/ --prev-kv
+  leasehold del --all              every key; asks first on a terminal
 
 Prints the number of deleted keys.")]
 pub struct DelArgs {
-    /// Which keys.
-    #[command(flatten)]
-    pub range: RangeArgs,
+    /// The key, or the start of the range; must not be empty
+    #[arg(id = "del_key", value_name = "KEY", required_unless_present = "all")]
+    pub key: Option<OsString>,
+    /// The end of the range, exclusive
+    #[arg(id = "del_end", value_name = "RANGE_END", conflicts_with_all = ["prefix", "from_key", "all"])]
+    pub end: Option<OsString>,
+    /// All keys with the prefix KEY
+    #[arg(long, conflicts_with = "from_key")]
+    pub prefix: bool,
+    /// All keys from KEY on
+    #[arg(long)]
+    pub from_key: bool,
+    /// Every key of the store; then KEY is left out, or empty
+    #[arg(long)]
+    pub all: bool,
     /// Show the previous values of the keys
     #[arg(long)]
     pub prev_kv: bool,

@@ -14,6 +14,7 @@ use crate::api::Fence;
 #[command(after_help = "Examples:
   leasehold lock mylock                        hold it until interrupted
   leasehold lock mylock --ttl 10s -- ./job.sh  hold it while a command runs
+  leasehold lock mylock --wait 0 -- ./job.sh   only if nobody else holds it
 
 Without a command it prints the key of the lock and the fencing token. A command finds them in \
 LEASEHOLD_LOCK_KEY and LEASEHOLD_FENCING_TOKEN, and the lease in LEASEHOLD_LEASE. The command is \
@@ -22,7 +23,10 @@ unless it was started from a terminal. Writes that only the holder may make name
 
   leasehold put k v --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"
 
-Exits with the code of the command, or with 6 when the lock is lost.")]
+The lock is lost when its lease is, or when somebody deletes its key. --timeout is the deadline of \
+single requests, --wait that of the whole wait.
+
+Exits with the code of the command, with 6 when the lock is lost, or with 8 when --wait is over.")]
 pub struct LockArgs {
     /// The name of the lock
     #[arg(id = "lock_name", value_name = "NAME")]
@@ -30,6 +34,12 @@ pub struct LockArgs {
     /// TTL of the lock's lease: how long the lock stays held if its holder crashes
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
     pub ttl: Duration,
+    /// How long to wait for the lock; 0 tries once. Default: for as long as it takes
+    #[arg(long, value_name = "DURATION", value_parser = parse_wait)]
+    pub wait: Option<Duration>,
+    /// A command before which `--` is missing
+    #[arg(hide = true, value_name = "COMMAND")]
+    pub unmarked: Vec<OsString>,
     /// Command to run while the lock is held
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -68,6 +78,12 @@ fn parse_ttl_length(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write how long: more than nothing".to_owned())
 }
 
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let ms = u64::try_from(parse_ttl(text)?).ok();
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| "write how long to wait: seconds, or a number with its unit".to_owned())
+}
+
 /// The key of a lock and its token, with `=` between: the last one, for a key may have some.
 pub fn parse_fence(text: &str) -> Result<Fence, String> {
     let form = "write the key of the lock, `=` and the fencing token, as in mylock/1f=42";
@@ -96,6 +112,16 @@ mod tests {
         assert_eq!(parse_ttl_length("1500ms"), Ok(Duration::from_millis(1500)));
         for bad in ["0", "-1", "soon"] {
             assert!(parse_ttl_length(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wait_may_be_none_at_all() {
+        assert_eq!(parse_wait("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_wait("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_wait("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["-1", "soon", ""] {
+            assert!(parse_wait(bad).is_err(), "{bad}");
         }
     }
 }

@@ -40,7 +40,7 @@ Examples:
   leasehold serve --config /etc/leasehold/leasehold.toml
 
 Exit codes: 0 success, 1 refused, 2 usage error, 3 cannot connect, 4 outcome unknown, 5 not found,
-6 lease or lock lost, 7 (serve) removed from the cluster";
+6 lease or lock lost, 7 (serve) removed from the cluster, 8 (lock) not acquired within --wait";
 
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";

@@ -4,17 +4,17 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::request::{key_range, unexpected};
+use super::request::{key_range, note, unexpected};
 use crate::api::{
-    AuthRequest, AuthResponse, Consistency, KeyRange, Password, Permission, Request, ResponseBody,
-    RoleInfo, Secret, UserInfo,
+    AuthRequest, AuthResponse, Consistency, ErrorKind, KeyRange, Password, Permission, ROOT,
+    Request, ResponseBody, RoleInfo, Secret, UserInfo,
 };
 use crate::cli::arguments::Format;
 use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
-use crate::cli::connection::Connection;
+use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
-use crate::cli::password;
 use crate::cli::print::{View, escaped};
+use crate::cli::{password, pki};
 
 /// A command about who may do what.
 #[derive(Debug)]
@@ -34,9 +34,13 @@ pub(super) enum AccessCommand {
 pub(super) async fn run(
     command: AccessCommand,
     connection: &impl Connection,
+    target: &Target,
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    if matches!(command, AccessCommand::Auth(AuthCommand::Enable)) {
+        warn_of_lockout(connection, target).await;
+    }
     let (request, done) = request(command)?;
     let response = connection.call(Request::Auth(request), Consistency::default());
     let ResponseBody::Auth(answer) = response.await?.body else {
@@ -67,6 +71,33 @@ pub(super) async fn run(
         _ => writeln!(out, "{sentence}")?,
     }
     Ok(())
+}
+
+/// Says before access control is enabled that this client will be refused, if it will be.
+async fn warn_of_lockout(connection: &impl Connection, target: &Target) {
+    let of_certificate = || pki::client_name(&target.cert);
+    let user = target.login.as_ref().map(|(user, _)| user.clone());
+    let Some(user) = user.or_else(of_certificate) else {
+        return;
+    };
+    let name = user.clone();
+    let request = Request::Auth(AuthRequest::UserGet { name });
+    let answer = connection.call(request, Consistency::default()).await;
+    let lacks = match answer.map(|response| response.body) {
+        Ok(ResponseBody::Auth(AuthResponse::User(found))) => {
+            match found.roles.iter().any(|role| role == ROOT) {
+                true => return,
+                false => "does not have the role root",
+            }
+        }
+        Err(error) if *error.kind() == ErrorKind::UserNotFound => "does not exist",
+        _ => return,
+    };
+    note(&format!(
+        "note: this client is the user {user}, which {lacks}. Once access control is enabled it may \
+         not administer the cluster, nor disable access control: for that use --user root, or give \
+         {user} the role (`leasehold user add {user}`, `leasehold user grant-role {user} root`)"
+    ));
 }
 
 /// What is asked for, and the sentence to say when it is done.

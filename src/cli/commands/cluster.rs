@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::request::{any_status, members, note, status_of};
 use crate::api;
 use crate::api::{Request, StatusResponse};
-use crate::cli::arguments::{MoveLeaderArgs, StatusArgs};
+use crate::cli::arguments::{EndpointCommand, MoveLeaderArgs, StatusArgs};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::{self, EndpointStatus, View};
@@ -15,7 +15,22 @@ use crate::types::NodeId;
 /// How often a new leader is looked for.
 const LEADER_POLL: Duration = Duration::from_millis(50);
 
-pub(super) async fn status(
+/// A question to single nodes.
+pub(super) async fn endpoint(
+    command: &EndpointCommand,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        EndpointCommand::Status(arguments) => {
+            status(arguments, connection, target, view, out).await
+        }
+    }
+}
+
+async fn status(
     arguments: &StatusArgs,
     connection: &impl Connection,
     target: &Target,
@@ -63,6 +78,11 @@ pub(super) async fn move_leader(
         return Err(Failure::refused(format!(
             "{text} is the leader already: name another node, or none to let the leader choose"
         )));
+    }
+    if body.members.len() == 1 {
+        return Err(Failure::refused(
+            "this cluster has one member: there is no other node that could lead",
+        ));
     }
     let request = Request::MoveLeader { target: successor };
     let response = connection

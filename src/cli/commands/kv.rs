@@ -1,7 +1,7 @@
 //! `put`, `get`, `del`, `txn` and `compaction`.
 
 use std::io;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,7 +88,7 @@ pub(super) async fn del(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let fences = arguments.fence.clone();
-    let delete = delete_request(arguments);
+    let delete = delete_request(arguments)?;
     let (header, body) = match fences.as_slice() {
         [] => write(connection, Request::DeleteRange(delete)).await?,
         fences => fenced(connection, fences, TxnOp::DeleteRange(delete)).await?,
@@ -96,6 +96,25 @@ pub(super) async fn del(
     match body {
         ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &header, &body)?),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// Has the user say that every key is to go.
+///
+/// # Errors
+/// The answer was not `yes`.
+pub(super) fn confirm_all(input: &mut impl BufRead, ask: &mut impl Write) -> Result<(), Failure> {
+    write!(
+        ask,
+        "This deletes every key of the store. Type yes to go on: "
+    )?;
+    ask.flush()?;
+    const LONGEST: u64 = 64;
+    let mut answer = Vec::new();
+    input.take(LONGEST).read_until(b'\n', &mut answer)?;
+    match answer.trim_ascii() {
+        b"yes" => Ok(()),
+        _ => Err(Failure::refused("nothing was deleted")),
     }
 }
 

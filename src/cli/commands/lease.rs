@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::lease_top;
-use super::request::unexpected;
+use super::request::{note_another_ttl, unexpected};
 use crate::api;
 use crate::api::{
     Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, ResponseBody,
@@ -67,12 +67,18 @@ pub(super) async fn run(
             let response = connection.call(request, Consistency::default()).await?;
             match response.body {
                 ResponseBody::LeaseUpdateTtl { ttl_ms } => {
+                    let asked = u64::try_from(arguments.ttl_ms).unwrap_or_default();
+                    note_another_ttl(ms(asked), ms(ttl_ms));
                     Ok(print::updated(out, view, arguments.id, ttl_ms)?)
                 }
                 other => Err(unexpected(&other)),
             }
         }
     }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
 }
 
 async fn grant(
@@ -90,7 +96,10 @@ async fn grant(
     });
     let response = connection.call(request, Consistency::default()).await?;
     match response.body {
-        ResponseBody::LeaseGrant(granted) => Ok(print::granted(out, view, &granted)?),
+        ResponseBody::LeaseGrant(granted) => {
+            note_another_ttl(ms(granted.requested_ttl_ms), ms(granted.ttl_ms));
+            Ok(print::granted(out, view, &granted)?)
+        }
         other => Err(unexpected(&other)),
     }
 }

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 
+use super::request::note_another_ttl;
 use crate::cli::arguments::lock::{ElectArgs, LockArgs};
 use crate::cli::connection::Connection;
 use crate::cli::failure::{Exit, Failure};
@@ -42,6 +43,13 @@ pub(super) async fn lock(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    if let Some(program) = arguments.unmarked.first() {
+        return Err(Failure::usage(format!(
+            "write `--` before the command: leasehold lock {} -- {} ...",
+            arguments.name.display(),
+            program.display()
+        )));
+    }
     let mut signals = Signals::listen()?;
     let client = connection.client()?;
     let session = open(&client, arguments.ttl, &mut signals).await?;
@@ -58,7 +66,7 @@ async fn hold(
 ) -> Result<(), Failure> {
     let lock = Lock::new(session, arguments.name.into_vec());
     let guard = tokio::select! {
-        acquired = lock.acquire() => acquired?,
+        acquired = acquire(&lock, arguments.wait) => acquired?,
         _ = signals.next() => return Err(interrupted()),
     };
     match arguments.command.split_first() {
@@ -69,6 +77,24 @@ async fn hold(
         }
         Some((program, rest)) => run(&guard, program, rest, signals).await,
     }
+}
+
+/// Waits for the lock, for as long as the user will.
+async fn acquire(lock: &Lock, wait: Option<Duration>) -> Result<Guard, Failure> {
+    let acquired = match wait {
+        None => Some(lock.acquire().await?),
+        Some(Duration::ZERO) => lock.try_acquire().await?,
+        Some(wait) => match tokio::time::timeout(wait, lock.acquire()).await {
+            Ok(acquired) => Some(acquired?),
+            Err(_) => None,
+        },
+    };
+    acquired.ok_or_else(|| {
+        Failure::new(
+            Exit::NotAcquired,
+            "the lock was not acquired: another client holds it, or waits for it",
+        )
+    })
 }
 
 /// Stands in an election, or looks who leads.
@@ -130,10 +156,12 @@ async fn listen(
 
 async fn open(client: &Client, ttl: Duration, signals: &mut Signals) -> Result<Session, Failure> {
     let leases = client.lease();
-    tokio::select! {
-        session = leases.session(ttl, None) => Ok(session?),
-        _ = signals.next() => Err(interrupted()),
-    }
+    let session = tokio::select! {
+        session = leases.session(ttl, None) => session?,
+        _ = signals.next() => return Err(interrupted()),
+    };
+    note_another_ttl(ttl, session.ttl());
+    Ok(session)
 }
 
 /// Releases everything, so that no waiter has to wait for the lease to end.
@@ -156,7 +184,11 @@ fn interrupted() -> Failure {
 }
 
 fn lost(cause: LostCause) -> Failure {
-    Failure::new(Exit::Lost, format!("the lease is lost: {cause}"))
+    let what = match cause {
+        LostCause::Deleted => "the lock is lost",
+        _ => "the lease is lost",
+    };
+    Failure::new(Exit::Lost, format!("{what}: {cause}"))
 }
 
 /// Runs a command for as long as the lock is held, and ends as it does.
@@ -189,12 +221,19 @@ async fn run(
         ends,
         is_group,
     };
-    match job.supervise(session, signals).await? {
+    match job.supervise(guard, signals).await? {
         JobEnd::ByItself(status) => as_it_ended(status),
-        JobEnd::Stopped => {
-            let cause = match session.is_alive() {
-                true => "it was not renewed in time".to_owned(),
-                false => session.lost().await.to_string(),
+        JobEnd::Stopped(why) => {
+            let cause = match (why, session.is_alive()) {
+                (Stop::Lost(LostCause::Deleted), _) => {
+                    return Err(Failure::new(
+                        Exit::Lost,
+                        "the command was stopped because the lock is lost: its key was deleted",
+                    ));
+                }
+                (Stop::Lost(cause), _) => cause.to_string(),
+                (Stop::NearsEnd, true) => "it was not renewed in time".to_owned(),
+                (Stop::NearsEnd, false) => session.lost().await.to_string(),
             };
             Err(Failure::new(
                 Exit::Lost,
@@ -230,31 +269,40 @@ struct Job {
 
 enum JobEnd {
     ByItself(ExitStatus),
-    /// Because the lock was about to be lost.
-    Stopped,
+    /// Because the lock was about to be lost, or was.
+    Stopped(Stop),
+}
+
+/// Why a command is stopped.
+enum Stop {
+    NearsEnd,
+    Lost(LostCause),
 }
 
 impl Job {
-    async fn supervise(
-        &mut self,
-        session: &Session,
-        signals: &mut Signals,
-    ) -> Result<JobEnd, Failure> {
+    async fn supervise(&mut self, guard: &Guard, signals: &mut Signals) -> Result<JobEnd, Failure> {
+        let session = guard.session();
         let ttl = session.ttl();
         let ask = session.nears_end(ttl / ASK_AT);
-        tokio::pin!(ask);
-        loop {
+        let lost = guard.lost();
+        tokio::pin!(ask, lost);
+        let why = loop {
             tokio::select! {
                 status = self.end() => return Ok(JobEnd::ByItself(status?)),
                 wish = signals.next() => self.pass_on(wish),
-                () = &mut ask => break,
+                () = &mut ask => break Stop::NearsEnd,
+                cause = &mut lost => break Stop::Lost(cause),
             }
-        }
+        };
         self.send(Signal::TERM);
+        // A lock whose key is gone may have another holder by now, but its lease goes on: then the
+        // command has no longer than it would have had otherwise.
+        let grace = tokio::time::sleep(ttl / ASK_AT - ttl / MAKE_AT);
         let make = session.nears_end(ttl / MAKE_AT);
         let has_ended = tokio::select! {
             status = self.end() => status.map(|_| true)?,
             () = make => false,
+            () = grace, if matches!(why, Stop::Lost(_)) => false,
         };
         // What the command has started and left behind goes as well. A process that has ended has no
         // number any more, but its group has, while a process is in it.
@@ -262,7 +310,7 @@ impl Job {
             self.send(Signal::KILL);
         }
         self.end().await?;
-        Ok(JobEnd::Stopped)
+        Ok(JobEnd::Stopped(why))
     }
 
     /// Waits until the command has ended.

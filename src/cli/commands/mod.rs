@@ -23,11 +23,14 @@ mod watch;
 use std::io;
 use std::io::{IsTerminal, Write};
 
+use rustix::fs::Mode;
+use rustix::process::umask;
+
 use self::access::AccessCommand;
 use self::txn::Script;
 use super::arguments::leader_lease::LeaderLeaseCommand;
 use super::arguments::snapshot::SnapshotCommand;
-use super::arguments::{AlarmCommand, Command, EndpointCommand, Format, GlobalArgs};
+use super::arguments::{AlarmCommand, Command, Format, GlobalArgs};
 use super::connection::{Connection, Connector, Surroundings, Target};
 use super::doctor;
 use super::failure::Failure;
@@ -47,6 +50,13 @@ pub fn run(
     connector: &impl Connector,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    if matches!(
+        &command,
+        Command::Serve(_) | Command::Dev(_) | Command::Offline { .. }
+    ) {
+        // Not every file of a data directory is created by code that sets its mode.
+        umask(Mode::from_raw_mode(0o077));
+    }
     match command {
         Command::Serve(arguments) => serve::serve(arguments, flags, &program()),
         Command::Dev(arguments) => serve::dev(&arguments),
@@ -75,6 +85,11 @@ pub fn run(
             command: SnapshotCommand::Verify(arguments),
         } => snapshot::verify(&arguments, global.output, out),
         command => {
+            let input = io::stdin();
+            let is_for_all = matches!(&command, Command::Del(arguments) if arguments.all);
+            if is_for_all && input.is_terminal() {
+                kv::confirm_all(&mut input.lock(), &mut anstream::stderr())?;
+            }
             let target = Target::find(global, &Surroundings::of_process()?)?;
             runtime()?.block_on(async {
                 let connection = connector.connect(&target).await?;
@@ -123,9 +138,9 @@ async fn on_cluster(
         Command::Alarm {
             command: AlarmCommand::List,
         } => cluster::alarms(connection, target, view, out).await,
-        Command::Endpoint {
-            command: EndpointCommand::Status(arguments),
-        } => cluster::status(&arguments, connection, target, view, out).await,
+        Command::Endpoint { command } => {
+            cluster::endpoint(&command, connection, target, view, out).await
+        }
         Command::Member { command } => {
             member::run(command, connection, consistency, view, out).await
         }
@@ -133,13 +148,13 @@ async fn on_cluster(
             cluster::move_leader(&arguments, connection, target, view, out).await
         }
         Command::Auth { command } => {
-            access::run(AccessCommand::Auth(command), connection, view, out).await
+            access::run(AccessCommand::Auth(command), connection, target, view, out).await
         }
         Command::User { command } => {
-            access::run(AccessCommand::User(command), connection, view, out).await
+            access::run(AccessCommand::User(command), connection, target, view, out).await
         }
         Command::Role { command } => {
-            access::run(AccessCommand::Role(command), connection, view, out).await
+            access::run(AccessCommand::Role(command), connection, target, view, out).await
         }
         Command::Top(arguments) => {
             let live = io::stdout().is_terminal();

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -150,14 +151,37 @@ pub(super) fn get_request(arguments: GetArgs) -> (RangeRequest, Parts) {
     (request, parts)
 }
 
-/// The delete that is asked for.
-pub(super) fn delete_request(arguments: DelArgs) -> DeleteRangeRequest {
-    let (key, range) = key_range(arguments.range);
-    DeleteRangeRequest {
+/// The delete that is asked for. An empty key is often a variable that was not set, and every key
+/// begins with it: every key is meant only with `--all`.
+///
+/// # Errors
+/// The key is empty without `--all`, or there is one with it.
+pub(super) fn delete_request(arguments: DelArgs) -> Result<DeleteRangeRequest, Failure> {
+    let key = arguments.key.unwrap_or_default();
+    let (key, range) = match (key.is_empty(), arguments.all) {
+        (false, false) => key_range(RangeArgs {
+            key: Some(key),
+            end: arguments.end,
+            prefix: arguments.prefix,
+            from_key: arguments.from_key,
+        }),
+        (true, true) => (Bytes::new(), KeyRange::Prefix),
+        (true, false) => {
+            return Err(Failure::usage(
+                "KEY is empty: name a key or a prefix, or delete every key with --all",
+            ));
+        }
+        (false, true) => {
+            return Err(Failure::usage(
+                "--all deletes every key: leave KEY out, or leave --all out",
+            ));
+        }
+    };
+    Ok(DeleteRangeRequest {
         key,
         range,
         prev_kv: arguments.prev_kv,
-    }
+    })
 }
 
 pub(super) fn key_range(arguments: RangeArgs) -> (Bytes, KeyRange) {
@@ -178,6 +202,16 @@ fn bytes(text: OsString) -> Bytes {
 pub(super) fn note(text: &str) {
     // If standard error is gone, the message is lost.
     let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+/// Says on standard error that a lease has another TTL than was asked for.
+pub(super) fn note_another_ttl(asked: Duration, granted: Duration) {
+    if granted > asked {
+        let [asked, granted] = [asked, granted].map(humantime::format_duration);
+        note(&format!(
+            "note: a TTL of {asked} is below the minimum of this cluster: the lease has {granted}"
+        ));
+    }
 }
 
 pub(super) fn unexpected(body: &ResponseBody) -> Failure {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Parser;
 
-use super::kv::{get, txn as carry_out};
+use super::kv::{confirm_all, get, txn as carry_out};
 use super::request::get_request;
 use super::*;
 use crate::api;
@@ -207,6 +207,43 @@ fn the_session_of_the_manual_goes_as_the_manual_says() {
         "2\n/svc/b\n2\n/svc/c\n3\n"
     );
     assert_eq!(run("del nothing"), "0\n");
+}
+
+/// `del --prefix "$UNSET"` once deleted the whole store.
+#[test]
+fn every_key_is_deleted_only_by_all() {
+    let cluster = Cluster::default();
+    leasehold(&cluster, "put a 1").unwrap();
+    // A space at the end: the last argument is empty.
+    for line in [
+        "del ",
+        "del --prefix ",
+        "del --from-key ",
+        "del  z",
+        "del --all a",
+    ] {
+        let failure = leasehold(&cluster, line).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{line:?}: {failure}");
+    }
+    for line in ["del", "del --prefix", "del --from-key", "del --all a z"] {
+        let words = ["leasehold"].into_iter().chain(line.split(' '));
+        assert!(Cli::try_parse_from(words).is_err(), "{line:?}");
+    }
+    assert_eq!(leasehold(&cluster, "get a").unwrap(), "a\n1\n");
+    for line in ["del --all", "del --prefix --all "] {
+        leasehold(&cluster, "put a 1").unwrap();
+        assert_eq!(leasehold(&cluster, line).unwrap(), "1\n", "{line:?}");
+    }
+}
+
+#[test]
+fn who_deletes_every_key_on_a_terminal_is_asked_first() {
+    for (typed, is_agreed) in [("yes\n", true), (" yes", true), ("y\n", false), ("", false)] {
+        let mut asked = Vec::new();
+        let answer = confirm_all(&mut typed.as_bytes(), &mut asked);
+        assert_eq!(answer.is_ok(), is_agreed, "{typed:?}");
+        assert!(String::from_utf8(asked).unwrap().contains("every key"));
+    }
 }
 
 #[test]

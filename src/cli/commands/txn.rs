@@ -112,6 +112,14 @@ impl Script {
                 );
             }
         }
+        if script.compare.is_empty()
+            && script.success.ops.is_empty()
+            && script.failure.ops.is_empty()
+        {
+            return Err(Failure::usage(
+                "the transaction is empty: it has no comparison and no operation",
+            ));
+        }
         Ok(script)
     }
 
@@ -231,7 +239,10 @@ fn operation(line: &[u8]) -> Result<(TxnOp, Parts), String> {
             let (range, parts) = get_request(arguments);
             (TxnOp::Range(range), parts)
         }
-        Op::Del(arguments) => (TxnOp::DeleteRange(delete_request(arguments)), Parts::All),
+        Op::Del(arguments) => {
+            let delete = delete_request(arguments).map_err(|failure| failure.message)?;
+            (TxnOp::DeleteRange(delete), Parts::All)
+        }
     })
 }
 
@@ -378,9 +389,17 @@ mod tests {
             expected,
             "no empty line at the end"
         );
-        assert_eq!(read("").unwrap(), TxnRequest::new());
         let only_else = TxnRequest::new().or_else([TxnOp::get("k")]);
         assert_eq!(read("\n\nget k\n").unwrap(), only_else);
+    }
+
+    #[test]
+    fn a_transaction_with_nothing_in_it_is_refused() {
+        for text in ["", "\n", "\n\n\n"] {
+            let failure = read(text).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{text:?}");
+            assert!(failure.message.contains("is empty"), "{failure}");
+        }
     }
 
     #[test]
@@ -484,6 +503,8 @@ mod tests {
             ("\nput k", 2, "needs its value"),
             ("\nput k 'v", 2, "a quote is not closed"),
             ("\nget", 2, "an operation is put, get or del"),
+            ("\ndel --prefix", 2, "an operation is put, get or del"),
+            ("\ndel --prefix ''", 2, "KEY is empty"),
             (
                 "\nget k --consistency q",
                 2,

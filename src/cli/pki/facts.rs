@@ -11,6 +11,14 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::names::Kind;
 use crate::types::{ClusterId, is_name};
 
+/// The name of the client in a certificate; `None` if it is none of a client, or cannot be read.
+pub fn client_name(path: &Path) -> Option<String> {
+    let identity = Facts::read(path).ok()?.identity;
+    identity
+        .filter(|(_, kind, _)| *kind == Kind::Client)
+        .map(|(_, _, name)| name)
+}
+
 /// What `check` and `Authority::load` need to know of a certificate.
 pub(super) struct Facts {
     pub(super) der: CertificateDer<'static>,
