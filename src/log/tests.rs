@@ -45,6 +45,7 @@ fn vote(term: u64, node: u64) -> Vote {
         term: Term(term),
         voted_for: (node > 0).then_some(NodeId(node)),
         promise_floor: Duration::from_millis(500 + term),
+        bootstrap: Term(term / 2),
     }
 }
 

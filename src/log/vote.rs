@@ -13,6 +13,8 @@ pub struct Vote {
     pub voted_for: Option<NodeId>,
     /// The longest promise it ever made.
     pub promise_floor: Duration,
+    /// The last term in which it voted for a candidate whose log was empty (A25); 0: none.
+    pub bootstrap: Term,
 }
 
 impl Vote {

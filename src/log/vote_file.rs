@@ -204,6 +204,7 @@ impl Slot {
             .put(&self.synced.number.to_le_bytes())
             .put(&self.synced.chain.to_le_bytes())
             .put(&[u8::from(self.quarantined)])
+            .put(&self.vote.bootstrap.0.to_le_bytes())
             .sealed(0)
     }
 
@@ -238,18 +239,22 @@ impl Slot {
         let term = Term(fields.u64());
         let voted = fields.u8() != 0;
         let voted_for = NodeId(fields.u64());
+        let promise_floor = Duration::from_nanos(fields.u64());
+        let synced = SyncedBatch {
+            number: fields.u64(),
+            chain: fields.u128(),
+        };
+        let quarantined = fields.u8() != 0;
         let slot = Self {
             generation,
             vote: Vote {
                 term,
                 voted_for: voted.then_some(voted_for),
-                promise_floor: Duration::from_nanos(fields.u64()),
+                promise_floor,
+                bootstrap: Term(fields.u64()),
             },
-            synced: SyncedBatch {
-                number: fields.u64(),
-                chain: fields.u128(),
-            },
-            quarantined: fields.u8() != 0,
+            synced,
+            quarantined,
         };
         let possible = slot.generation < COUNT_MAX
             && slot.synced.number < COUNT_MAX

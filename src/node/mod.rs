@@ -525,6 +525,7 @@ impl Node {
             clock_regressions: published.lease_counters().clock_regressions(),
             lease_tripped: consensus.lease_tripped(),
             is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
+            bootstrap_awaits: consensus.bootstrap_awaits().clone(),
             // A leader that removed itself leads until another has taken over.
             is_removed: consensus.is_removed() && status.role != Role::Leader,
             cluster_version: self.cluster_version(),

@@ -1,5 +1,6 @@
 //! The state of a node as one value: observers compare two of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::proposal_counts::Proposals;
 use crate::raft;
 use crate::raft::Configuration;
 use crate::time::Instant;
-use crate::types::{LogIndex, Term};
+use crate::types::{LogIndex, NodeId, Term};
 
 /// The state of a node. Made once per turn, so it copies numbers and shares the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +36,8 @@ pub struct NodeView {
     pub lease_tripped: bool,
     /// It may have lost acknowledged entries, and has not recovered them.
     pub is_unproven: bool,
+    /// The cluster is not bootstrapped, and these did not vote when this node last tried.
+    pub bootstrap_awaits: BTreeSet<NodeId>,
     /// Its removal is committed, and it does not lead.
     pub is_removed: bool,
     /// The version that the cluster has agreed on, by the committed entries that this node knows.

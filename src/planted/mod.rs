@@ -417,6 +417,10 @@ bugs! {
     UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
         ["a23_wiped_member_promises_nobody_who_knows_of_nothing_committed"]
 
+    BootstrapByMajority "A25" "a majority of the initial members bootstraps the cluster"
+        ["bootstrap_takes_every_initial_member"]
+    VoteIsProof "A25" "a member that may have been emptied is proven by a vote that it gives"
+        ["bootstrap_in_vain_proves_nothing"]
     EmptiedForgiven "A23" "an initial member whose directory was emptied starts as if its cluster were new"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"

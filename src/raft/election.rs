@@ -13,13 +13,11 @@ use crate::raft::{
     Ballot, Consensus, Message, PROMISE_MAX, PreVote, PreVoteReply, Reason, TimeoutNow, Vote,
     VoteReply,
 };
-use crate::types::{LogIndex, NodeId, Term};
+use crate::types::{LogId, LogIndex, NodeId, Term};
 
 impl Consensus {
     pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {
-        if question.last.index > LogIndex(0) {
-            self.meet_an_older_cluster();
-        }
+        self.meet_candidate(question.last, question.bootstrap);
         let ballot = match self.reason_against_pre_vote(term, &question) {
             None => Ballot::Granted,
             Some(reason) => Ballot::Withheld(reason),
@@ -42,9 +40,7 @@ impl Consensus {
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
-        if question.last.index > LogIndex(0) {
-            self.meet_an_older_cluster();
-        }
+        self.meet_candidate(question.last, question.bootstrap);
         planted!(CandidateTrips => if term > self.hard.term
             && let RoleState::Leader(leader) = &self.role
             && leader.lease.is_live(self.now)
@@ -60,7 +56,10 @@ impl Consensus {
             return self.send(from, Message::VoteReply(reply));
         }
         let before = self.hard;
-        self.unproven = false;
+        if question.last.index == LogIndex(0) {
+            self.hard.bootstrap = term;
+        }
+        planted!(VoteIsProof => self.unproven = false);
         self.hard.vote = Some(from);
         // An authorised vote is a promise, too: the new leader may serve by it at once. What it
         // needs after a crash is written with the vote, before either is known to anyone.
@@ -138,6 +137,7 @@ impl Consensus {
             return;
         }
         self.restart_election_timer();
+        self.note_bootstrap_awaits();
         // A vote that cannot be written is worth nothing, and would only raise the term.
         if self.disk_is_stalled(self.timing.lease_duration) {
             return;
@@ -159,6 +159,7 @@ impl Consensus {
             round,
             next_term: self.hard.term.next(),
             last: self.log.last(),
+            bootstrap: self.log.first_term(),
         };
         self.ask_voters(Message::PreVote(question));
         self.count_pre_votes();
@@ -196,10 +197,7 @@ impl Consensus {
 
     fn count_pre_votes(&mut self) {
         if let RoleState::PreCandidate(campaign) = &self.role
-            && self
-                .log
-                .configuration()
-                .has_quorum(|id| campaign.granted.contains(&id))
+            && self.elects(&campaign.granted)
         {
             // Much may have happened since the question was put.
             let free = self.promise.may_support_election(self.now) || planted!(UncheckedCampaign);
@@ -215,10 +213,12 @@ impl Consensus {
     /// once it is durable (P33). An answer is matched by the name of the round, so one to a
     /// campaign that a crash has undone can not count for the next.
     pub(super) fn campaign(&mut self, transfer_from: Option<Term>) {
-        self.unproven = false;
         planted!(StickyTransferFlag => self.sticky_transfer = transfer_from);
         self.adopt(self.hard.term.next());
         self.hard.vote = Some(self.id);
+        if self.log.is_empty() {
+            self.hard.bootstrap = self.hard.term;
+        }
         let round = self.fresh_round();
         self.role = RoleState::Candidate(Campaign {
             round,
@@ -231,6 +231,7 @@ impl Consensus {
         self.ask_voters(Message::Vote(Vote {
             round,
             last: self.log.last(),
+            bootstrap: self.log.first_term(),
             promise: self.timing.lease_duration,
             transfer_from,
         }));
@@ -263,12 +264,41 @@ impl Consensus {
     fn count_votes(&mut self) {
         if let RoleState::Candidate(campaign) = &self.role
             && campaign.granted.contains(&self.id)
-            && self
-                .log
-                .configuration()
-                .has_quorum(|id| campaign.granted.contains(&id))
+            && self.elects(&campaign.granted)
         {
             self.become_leader();
+        }
+    }
+
+    /// Whether those who granted it elect this node. An election on an empty log is the bootstrap, and
+    /// needs all initial members (A25): one that ever stored an entry refuses, and one that is down may
+    /// have stored some.
+    fn elects(&self, granted: &BTreeSet<NodeId>) -> bool {
+        let configuration = self.log.configuration();
+        if self.log.is_empty() && !planted!(BootstrapByMajority) {
+            return !configuration.voters.is_empty() && configuration.voters.is_subset(granted);
+        }
+        configuration.has_quorum(|id| granted.contains(&id))
+    }
+
+    /// If this was an attempt to bootstrap the cluster, it is over: whose vote was missing?
+    fn note_bootstrap_awaits(&mut self) {
+        self.bootstrap_awaits = match &self.role {
+            RoleState::PreCandidate(campaign) | RoleState::Candidate(campaign)
+                if self.log.is_empty() =>
+            {
+                &self.log.configuration().voters - &campaign.granted
+            }
+            _ => BTreeSet::new(),
+        };
+    }
+
+    /// A candidate's log ends with `last`, and began in the term `bootstrap`.
+    fn meet_candidate(&mut self, last: LogId, bootstrap: Term) {
+        // Its first entry is that of the leader for whose bootstrap this replica voted.
+        let is_ours = bootstrap > Term(0) && bootstrap == self.hard.bootstrap;
+        if last.index > LogIndex(0) && !is_ours {
+            self.meet_an_older_cluster();
         }
     }
 

@@ -39,11 +39,6 @@ impl Consensus {
             return;
         };
         let Append { base, entries, .. } = append;
-        if base.index > LogIndex(0) {
-            self.meet_an_older_cluster();
-        }
-        // What begins with the first entry, before anything is committed, is the bootstrap.
-        self.unproven = false;
         let RoleState::Follower(follower) = &mut self.role else {
             return;
         };
@@ -111,7 +106,9 @@ impl Consensus {
                 return None;
             }
         }
-        if message.commit > LogIndex(0) {
+        // The first leader of a cluster has the votes of all its initial members.
+        let is_no_sign = planted!(UnprovenPromises) && message.commit == LogIndex(0);
+        if !self.has_elected(from) && !is_no_sign {
             self.meet_an_older_cluster();
         }
         self.restart_election_timer();
@@ -139,12 +136,9 @@ impl Consensus {
         if length > PROMISE_MAX || stalled && !planted!(SilentDiskPromises) {
             return false;
         }
-        // The round that confirms a leader to a replica without memory must not rest on it. One
-        // that may have lost it does not promise either: a new leader that knows of nothing
-        // committed is no sign yet that the cluster exists already.
-        let unproven = self.unproven && !planted!(UnprovenPromises);
+        // The round that confirms a leader to a replica without memory must not rest on it.
         let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
-        if unproven || self.quarantine.as_ref().is_some_and(forgot) {
+        if self.quarantine.as_ref().is_some_and(forgot) {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {

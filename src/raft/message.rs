@@ -113,6 +113,8 @@ pub struct PreVote {
     pub next_term: Term,
     /// The last entry of the sender's log.
     pub last: LogId,
+    /// The term of the first entry, while the log begins with it; else 0.
+    pub bootstrap: Term,
 }
 
 /// Whether a (pre-)vote is given, and if not, why not.
@@ -157,6 +159,8 @@ pub struct Vote {
     pub round: RoundId,
     /// The last entry of the candidate's log.
     pub last: LogId,
+    /// The term of the first entry, while the log begins with it; else 0.
+    pub bootstrap: Term,
     /// How long an authorised voter is asked to promise.
     pub promise: Duration,
     /// The term whose leader handed over to this candidate. It authorises the vote only if it is

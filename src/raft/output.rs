@@ -24,6 +24,9 @@ pub struct HardState {
     pub vote: Option<NodeId>,
     /// The longest promise it ever made: how long it keeps silent after a boot.
     pub promise_floor: Duration,
+    /// The last term in which it voted for a candidate whose log was empty: the bootstrap, if that
+    /// candidate was elected. 0: none.
+    pub bootstrap: Term,
 }
 
 /// Where a log begins: everything up to here is in the state machine, durably, and in no log.

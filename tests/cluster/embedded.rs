@@ -27,8 +27,8 @@ pub(crate) async fn start(folder: &Path, count: usize) -> Vec<Server> {
         );
     }
     lease_holder(&servers).await;
-    // One that came late, when the others had founded the cluster without it, votes for nobody until it
-    // has all that they have, and none of them may stop before.
+    // A member that is still marked may be quarantined when it meets the others again, and does not vote
+    // until it has all that they have: none of them may stop before.
     let is_unproven = |number: usize| folder.join(format!("n{number}/unproven")).exists();
     for _ in 0..3000 {
         if !(1..=count).any(is_unproven) {

@@ -432,9 +432,9 @@ impl Cluster {
     /// Waits until a leader serves leased reads and all nodes may vote. Returns the leader.
     pub(crate) fn wait_until_settled(&mut self) -> usize {
         self.wait_for_lease();
-        // A node that comes late, when the others have founded the cluster without it, cannot know
-        // that its disk was always empty: until it holds all that they do it votes for nobody, and
-        // one of the others must not be stopped.
+        // A member without an entry cannot know that its disk was always empty: if it loses its vote
+        // of the bootstrap, it does not vote until it has received everything, and one of the others
+        // must not be stopped.
         for node in &self.nodes {
             eventually("a member that may vote", || {
                 // One that nobody has told of the cluster yet is not in quarantine yet.

@@ -250,6 +250,7 @@ fn raft() -> Raft {
             says(Message::Vote(Vote {
                 round: RoundId(5),
                 last: LogId::new(LogIndex(2), Term(1)),
+                bootstrap: Term(1),
                 promise: std::time::Duration::from_millis(500),
                 transfer_from: Some(Term(2)),
             })),

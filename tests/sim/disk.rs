@@ -393,6 +393,7 @@ impl SimDisk {
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
             promise_floor: recovery.vote.promise_floor,
+            bootstrap: recovery.vote.bootstrap,
         };
         let entries: Vec<Entry> = recovery.records.into_iter().map(entry).collect();
         let hard_may_be = self.hard == hard
@@ -664,6 +665,7 @@ impl RealLog {
                 term: hard.term,
                 voted_for: hard.vote,
                 promise_floor: hard.promise_floor,
+                bootstrap: hard.bootstrap,
             };
             if log.save_vote(vote).is_err() {
                 return false;

@@ -1,13 +1,15 @@
 //! Members that lost everything, and disks that lie: schedules told by name, as in `scenarios.rs`.
 
-use leasehold::types::Role;
+use leasehold::types::{NodeId, Role};
 
 use crate::clock::{MS, Which};
 use crate::disk::Ending;
 use crate::history::Fate;
 use crate::nemesis::Target::Node;
 use crate::nemesis::{Fault, Way};
+use crate::options::Options;
 use crate::scenarios::Stage;
+use crate::world::World;
 
 /// Whether `node` takes part again after it lost everything.
 fn is_back(stage: &Stage, node: usize) -> bool {
@@ -121,6 +123,116 @@ fn a23_a_member_whose_log_and_votes_are_gone_waits_and_takes_everything_again() 
     stage.ends_well();
 }
 
+/// The members of a cluster of three: its first leader; one that has stored everything with it; and one that
+/// gave its vote and stopped before it had stored anything.
+fn bootstrapped_without_the_third() -> (Stage, [usize; 3]) {
+    let mut stage = Stage {
+        world: World::new(Options::still(3)),
+    };
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    let nodes = [stage.leader(), stage.other(1), stage.other(2)];
+    let late = nodes[2];
+    stage.world.stop(late, Ending::Kill);
+    assert!(stage.world.machines[late].disk.log().is_empty());
+    for _ in 0..3 {
+        stage.write();
+    }
+    stage.wait(100);
+    (stage, nodes)
+}
+
+/// The operator starts `node` with an empty directory, and with `cluster.state = "new"`.
+fn empty(stage: &mut Stage, node: usize) {
+    stage.world.stop(node, Ending::Kill);
+    stage.world.machines[node].disk.wipe(node);
+    let disk = &stage.world.machines[node].disk;
+    stage.world.judge.stopped(node, disk);
+    stage.world.start(node);
+}
+
+/// A25: n3 votes at the bootstrap, and stops with an empty log; n1 is emptied, n2 is down. n1 and n3 hold
+/// nothing and are a majority: if that bootstrapped a cluster, all that was acknowledged would be lost.
+#[test]
+pub(crate) fn a25_members_that_hold_nothing_do_not_bootstrap_a_second_cluster() {
+    let (mut stage, [first, second, late]) = bootstrapped_without_the_third();
+    let Fate::Written { revision } = stage.write() else {
+        unreachable!("write() checks it");
+    };
+    stage.world.stop(second, Ending::Kill);
+    empty(&mut stage, first);
+    stage.world.start(late);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None, "there is no second cluster");
+    }
+    let process = stage.world.machines[late].process.as_ref();
+    let awaited = process
+        .expect("it runs")
+        .node
+        .consensus()
+        .bootstrap_awaits();
+    assert!(awaited.contains(&NodeId(second as u64 + 1)), "{awaited:?}");
+    // The late one remembers its vote of the bootstrap, and has lost nothing since: it may vote.
+    stage.world.start(second);
+    assert_eq!(stage.until_another_leads(first, 5_000), second);
+    stage.must_show(late, revision, 2_000);
+    stage.ends_well();
+}
+
+/// A25: two of three are emptied while the third is down. That is beyond any majority; but no member goes on as
+/// if nothing had happened, and the only copy is not overwritten.
+#[test]
+fn a25_two_emptied_members_bootstrap_nothing_beside_the_only_copy() {
+    let mut stage = Stage::with(3);
+    let nodes = [stage.leader(), stage.other(1), stage.other(2)];
+    let held = stage.world.machines[nodes[2]].disk.log().to_vec();
+    stage.world.stop(nodes[2], Ending::Kill);
+    empty(&mut stage, nodes[0]);
+    empty(&mut stage, nodes[1]);
+    for started in [false, true] {
+        if started {
+            stage.world.start(nodes[2]);
+        }
+        for _ in 0..50 {
+            stage.wait(100);
+            assert_eq!(stage.world.leader(), None);
+        }
+    }
+    let log = stage.world.machines[nodes[2]].disk.log();
+    assert!(log.starts_with(&held), "nothing of it was replaced");
+}
+
+/// A25: the first leader ends when it alone has stored an entry. The others remember their votes, so they are
+/// not taken for members that were emptied: else no member could ever be elected.
+#[test]
+fn a25_a_bootstrap_that_is_cut_short_goes_on() {
+    let mut stage = Stage {
+        world: World::new(Options::still(3)),
+    };
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    let nodes = [stage.leader(), stage.other(1), stage.other(2)];
+    let first = nodes[0];
+    for other in &nodes[1..] {
+        stage.world.stop(*other, Ending::Kill);
+    }
+    stage.until("it has stored an entry", 1_000, |stage| {
+        !stage.world.machines[first].disk.log().is_empty()
+    });
+    for node in nodes {
+        stage.world.stop(node, Ending::Kill);
+        stage.world.start(node);
+    }
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    assert_eq!(stage.leader(), first);
+    stage.ends_well();
+}
+
 /// A24: a disk that lies is beyond what a replica can find out by itself. Its leader finds it out,
 /// and as long as it is the only one, nothing is lost.
 #[test]
@@ -155,7 +267,7 @@ fn a24_a_follower_whose_disk_lied_gets_back_what_it_acknowledged() {
 /// A1: a request that is decoded later belongs to the next batch, though it came in the same packet.
 #[test]
 fn a1_what_is_decoded_later_belongs_to_the_next_batch() {
-    let mut options = crate::options::Options::still(3);
+    let mut options = Options::still(3);
     options.clients = 5;
     options.think = 5 * MS;
     options.together = 1.0;

@@ -127,6 +127,7 @@ impl Truth {
                         term: Term(term),
                         voted_for: draw.bool().then_some(NodeId(2)),
                         promise_floor: Duration::from_millis(500),
+                        bootstrap: Term(term / 2),
                     };
                     log.save_vote(truth.vote).expect("the disk is sound");
                     truth.unnamed = None;
@@ -390,6 +391,7 @@ fn start_consensus(found: &Recovery) {
             term: found.vote.term,
             vote: found.vote.voted_for,
             promise_floor: found.vote.promise_floor,
+            bootstrap: found.vote.bootstrap,
         },
         base: found.base,
         base_configuration: voters(1..=1),

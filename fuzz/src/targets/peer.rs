@@ -147,6 +147,7 @@ impl Peers {
                 round: self.round(draw),
                 next_term: self.term(draw, node),
                 last: self.place(draw, node),
+                bootstrap: Term(term.min(1)),
             }),
             1 => Message::PreVoteReply(PreVoteReply {
                 round: self.round(draw),
@@ -155,6 +156,7 @@ impl Peers {
             2 => Message::Vote(Vote {
                 round: self.round(draw),
                 last: self.place(draw, node),
+                bootstrap: Term(term.min(1)),
                 promise: length(draw),
                 transfer_from: draw
                     .bool()

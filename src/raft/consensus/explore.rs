@@ -54,6 +54,7 @@ impl Consensus {
             next_name,
             quarantine,
             unproven,
+            bootstrap_awaits,
             retired,
             tripped,
             #[cfg(leasehold_bugs)]
@@ -102,6 +103,7 @@ impl Consensus {
             next_name: *next_name,
             quarantine: quarantine.clone(),
             unproven: *unproven,
+            bootstrap_awaits: bootstrap_awaits.clone(),
             retired: *retired,
             tripped: *tripped,
             #[cfg(leasehold_bugs)]
@@ -150,6 +152,8 @@ impl Consensus {
             next_name,
             quarantine,
             unproven,
+            // It decides nothing.
+            bootstrap_awaits: _,
             retired,
             tripped,
             #[cfg(leasehold_bugs)]

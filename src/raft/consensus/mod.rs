@@ -9,7 +9,7 @@
 
 mod explore;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct Consensus {
     pub(super) quarantine: Option<Quarantine>,
     /// See [`Consensus::is_unproven`].
     pub(super) unproven: bool,
+    /// The initial members whose vote was missing when the last attempt to bootstrap ended.
+    pub(super) bootstrap_awaits: BTreeSet<NodeId>,
     retired: bool,
     pub(super) tripped: bool,
     /// See `StickyTransferFlag`.
@@ -222,6 +224,7 @@ impl Consensus {
             next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
+            bootstrap_awaits: BTreeSet::new(),
             retired: false,
             tripped: lease_tripped,
             #[cfg(leasehold_bugs)]
@@ -499,14 +502,28 @@ impl Consensus {
         self.settle();
     }
 
-    /// Whether this replica began with nothing and has not yet been seen to found its cluster.
+    /// Whether this replica began with nothing and has stored nothing since.
     ///
     /// A member whose disks were emptied looks like one that starts for the first time, and must
     /// not vote: it has forgotten what it acknowledged (A23). So a replica that begins with nothing
     /// helps to elect only candidates that have nothing either, and at the first sign that the
     /// cluster exists already it goes into quarantine, like any other replica that lost its log.
+    /// That it gave a vote, or asked for some, proves nothing: such an election may be in vain.
+    /// Its first entry does: the first leader has the votes of all initial members (A25).
     pub fn is_unproven(&self) -> bool {
         self.unproven
+    }
+
+    /// The initial members whose vote is missing, while the cluster is not bootstrapped and this node
+    /// has tried.
+    pub fn bootstrap_awaits(&self) -> &BTreeSet<NodeId> {
+        &self.bootstrap_awaits
+    }
+
+    /// Whether this replica has voted for the leader of the present term. If it is unproven, that is
+    /// one whose bootstrap it took part in: it gives no other its vote (A25).
+    pub(super) fn has_elected(&self, leader: NodeId) -> bool {
+        self.hard.vote == Some(leader)
     }
 
     /// The cluster is older than this replica's memory of it.
@@ -656,6 +673,10 @@ impl Consensus {
     /// Everything that follows from a change of state.
     pub(super) fn settle(&mut self) {
         self.leave_quarantine();
+        if !self.log.is_empty() {
+            self.unproven = false;
+            self.bootstrap_awaits.clear();
+        }
         planted!(ConfigurationAtCommit => self.log.committed = self.commit);
         if matches!(self.role, RoleState::Leader(_)) {
             self.advance_commit();

@@ -184,7 +184,11 @@ fn step(world: &mut World, rng: &mut fastrand::Rng, nodes: u64, habits: Habits) 
                 world.start(one);
             }
         }
-        14 if habits.damage && world.sites.values().all(|site| !site.disk.damaged) => {
+        // Before the bootstrap it would stop that until an operator empties the directory (A25).
+        14 if habits.damage
+            && world.committed() > 0
+            && world.sites.values().all(|site| !site.disk.damaged) =>
+        {
             world.crash(one);
             let site = world.site(one);
             let keep = rng.usize(0..=site.disk.entries.len());
@@ -551,11 +555,13 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
             round,
             next_term: Term(absurd(rng)),
             last,
+            bootstrap: Term(absurd(rng)),
         }),
         1 => Message::PreVoteReply(PreVoteReply { round, ballot }),
         2 => Message::Vote(Vote {
             round,
             last,
+            bootstrap: Term(absurd(rng)),
             promise,
             transfer_from: rng.bool().then(|| Term(absurd(rng))),
         }),

@@ -367,6 +367,7 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                 term: hard_state.term,
                 voted_for: hard_state.vote,
                 promise_floor: hard_state.promise_floor,
+                bootstrap: hard_state.bootstrap,
             })?;
         }
         let bytes = self.items.iter().map(|item| match item {
@@ -451,6 +452,7 @@ pub fn restore(
             term: recovery.vote.term,
             vote: recovery.vote.voted_for,
             promise_floor: recovery.vote.promise_floor,
+            bootstrap: recovery.vote.bootstrap,
         },
         base,
         base_configuration,
@@ -595,6 +597,7 @@ mod tests {
             term: Term(term),
             vote: (vote > 0).then_some(NodeId(vote)),
             promise_floor: Duration::from_millis(500),
+            bootstrap: Term(term / 2),
         }
     }
 

@@ -110,6 +110,13 @@ impl Observer for Reporter {
         if old.status != new.status {
             self.status_changed(now, &old.status, &new.status);
         }
+        if old.bootstrap_awaits != new.bootstrap_awaits {
+            let directory = &self.membership.directory;
+            directory.set_bootstrap_awaits(&new.bootstrap_awaits);
+            if let Some(warning) = directory.bootstrap_warning() {
+                tracing::warn!(node = %self.name, "{warning}");
+            }
+        }
         if old.lease_until != new.lease_until {
             self.lease_renewed(now, new.lease_until);
         }

@@ -107,6 +107,7 @@ impl Sessions {
             .into_iter()
             .chain(self.node.integrity.warning())
             .chain(self.serving.room.warning())
+            .chain(self.node.directory.bootstrap_warning())
             .chain(told)
             .collect()
     }

@@ -1,6 +1,6 @@
 //! The names and addresses of members, from the configuration and from the members themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{Member, MemberInfo};
 use crate::sync::RwLock;
@@ -17,6 +17,8 @@ struct Addresses {
     members: BTreeMap<NodeId, MemberInfo>,
     /// What members reported themselves: newer than the configuration.
     reported: BTreeMap<NodeId, ReportedAddresses>,
+    /// Initial members that the bootstrap of the cluster waits for, by name.
+    bootstrap_awaits: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,30 @@ impl Directory {
                 address.clone_into(place);
             }
         }
+    }
+
+    /// The bootstrap of the cluster waits for these.
+    pub(crate) fn set_bootstrap_awaits(&self, ids: &BTreeSet<NodeId>) {
+        let mut known = self.known.write();
+        let name = |id: &NodeId| match known.members.get(id) {
+            Some(member) if !member.name.is_empty() => member.name.clone(),
+            _ => id.to_string(),
+        };
+        known.bootstrap_awaits = ids.iter().map(name).collect();
+    }
+
+    /// The warning about initial members that the bootstrap of the cluster waits for.
+    pub(crate) fn bootstrap_warning(&self) -> Option<String> {
+        let known = self.known.read();
+        if known.bootstrap_awaits.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "the cluster is not bootstrapped yet: that needs every member in cluster.initial, and the vote of {} is \
+             missing (it is down, cannot be reached, or holds data of this cluster already): start it, or, if no \
+             member holds data, remove it from cluster.initial on the others and empty their data directories",
+            known.bootstrap_awaits.join(", ")
+        ))
     }
 
     /// What is known of one member.

@@ -5,7 +5,7 @@ use leasehold::planted::Bug;
 use leasehold::planted::Bug::*;
 
 use super::{Aim, Beyond, By, Case};
-use crate::{erring, scenarios};
+use crate::{erring, scenarios, wiped};
 
 macro_rules! schedule {
     ($bug:ident, $name:ident) => {
@@ -278,6 +278,14 @@ pub(super) const CASES: &[Case] = &[
     witness(&[WipedVotesAtOnce]),
     witness(&[WipedPromises]),
     witness(&[UnprovenPromises]),
+    Case {
+        bugs: &[BootstrapByMajority],
+        by: By::Schedule(
+            "a25_members_that_hold_nothing_do_not_bootstrap_a_second_cluster",
+            wiped::a25_members_that_hold_nothing_do_not_bootstrap_a_second_cluster,
+        ),
+    },
+    witness(&[VoteIsProof]),
     witness(&[EmptiedForgiven]),
     witness(&[LostLogForgiven]),
     witness(&[DamageForgiven]),

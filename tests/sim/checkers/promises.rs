@@ -331,6 +331,7 @@ mod tests {
             term,
             vote: Some(id(1)),
             promise_floor: PROMISE,
+            bootstrap: Term(0),
         };
         let round = RoundId(7);
         let mut promises = Promises::new(2);
@@ -339,6 +340,7 @@ mod tests {
         let vote = Vote {
             round,
             last: LogId::default(),
+            bootstrap: Term(0),
             promise: PROMISE,
             transfer_from: Some(Term(2)),
         };
@@ -373,6 +375,7 @@ mod tests {
             round,
             next_term: Term(4),
             last: LogId::default(),
+            bootstrap: Term(0),
         };
         let asked = envelope(0, 1, Message::PreVote(question));
         promises.says(0, now, &asked, hard, &mut counts)
