@@ -311,16 +311,21 @@ async fn keep_in_sync(client: Weak<Inner>, interval: Duration) {
 
 /// The most serious failure first: the one that an operator can act on.
 fn unreachable_cluster(mut failures: Vec<Error>) -> Error {
+    // Who is refused has reached a node: every other would say the same.
+    if let Some(refusal) = failures.iter().find(|error| login::is_about_who(error)) {
+        return refusal.clone();
+    }
     failures.sort_by_key(|error| match error.kind {
         ErrorKind::ClusterMismatch => 0,
-        ErrorKind::TlsHandshake | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => 1,
+        ErrorKind::TlsHandshake => 1,
         ErrorKind::Unsupported | ErrorKind::InvalidArgument => 2,
         _ => 3,
     });
     let kind = failures
         .first()
         .map_or(ErrorKind::ConnectFailed, |error| error.kind.clone());
-    let reasons: Vec<&str> = failures.iter().map(|error| error.detail.as_str()).collect();
+    let mut reasons: Vec<&str> = failures.iter().map(|error| error.detail.as_str()).collect();
+    reasons.dedup();
     Error::not_applied(
         kind,
         format!("no endpoint can be reached: {}", reasons.join("; ")),

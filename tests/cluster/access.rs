@@ -206,6 +206,8 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     // A wrong password gets nobody in.
     let error = turned_away(&cluster, &as_user(&cluster, "anna", "not hers")).await;
     assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    let said = error.to_string();
+    assert!(said.starts_with("wrong user name or password"), "{said}");
 
     // A certificate of a user's name needs no password.
     cluster.pki.issue("--client", "carol", &[]);
