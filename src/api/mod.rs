@@ -62,7 +62,9 @@ pub use self::request::{Call, Consistency, Request, SessionCall};
 pub use self::response::{ReadInfo, ReadPath, Response, ResponseBody, ResponseHeader};
 pub use self::snapshot::{SnapshotCall, SnapshotReply};
 pub use self::spec::{Class, Needs, RequestKind, Safety, Spec};
-pub use self::status::{HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadCounts, StatusResponse};
+pub use self::status::{
+    DRAINED, HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadCounts, StatusResponse,
+};
 pub use self::txn::{
     CasResult, Compare, CompareOp, CompareTarget, TXN_DEPTH_MAX, TXN_PARTS_MAX, TxnOp,
     TxnOpResponse, TxnRequest, TxnResponse,

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::MemberInfo;
 use crate::types::{LogIndex, Role};
 
+/// The warning in the status of a node that was taken out of service.
+pub const DRAINED: &str =
+    "drained: this node replicates and votes, but serves no requests until it is restarted";
+
 /// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusResponse {

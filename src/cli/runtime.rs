@@ -55,7 +55,8 @@ pub enum RuntimeError {
     /// There is a development cluster already.
     #[error(
         "a development cluster is already running{}: use it, or stop it first with Ctrl-C in its \
-         shell",
+         shell. A second one needs a runtime directory of its own: run `export \
+         XDG_RUNTIME_DIR=$(mktemp -d)`, then `leasehold dev --port 7500`",
         .running.as_ref().map_or_else(String::new, |dev| format!(
             " (process {}, at {}, data in {})",
             dev.pid,
@@ -294,7 +295,9 @@ mod tests {
         assert_eq!(
             runtime.claim().unwrap_err().to_string(),
             "a development cluster is already running (process 42, at 127.0.0.1:7400, data in \
-             /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its shell"
+             /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its shell. A second \
+             one needs a runtime directory of its own: run `export XDG_RUNTIME_DIR=$(mktemp -d)`, \
+             then `leasehold dev --port 7500`"
         );
         drop(claim);
         runtime.claim().expect("free again");

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::duration::parse_duration;
+
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -122,7 +124,7 @@ pub struct WatchLoadArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub value_size: usize,
     /// Duration of the measurement
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub duration: Duration,
     /// Write this many revisions first, and measure how fast watchers catch up
     #[arg(long, value_name = "REVISIONS", default_value_t = 0)]
@@ -136,7 +138,7 @@ pub struct WatchLoadArgs {
     #[arg(long, conflicts_with = "catch_up")]
     pub find_rate: bool,
     /// Duration of each step
-    #[arg(long, value_name = "TIME", default_value = "5s", requires = "find_rate", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", requires = "find_rate", value_parser = parse_duration)]
     pub step: Duration,
     /// Server processes on this machine whose memory is reported per watcher
     #[arg(
@@ -370,17 +372,21 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
 /// # Errors
 /// It is something else, or out of range.
 pub fn parse_length(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match parse_duration(text) {
         Ok(length) if (100..=86_400_000).contains(&length.as_millis()) => Ok(length),
         _ => Err(
-            "write a number and a unit between 100ms and 1day, for example 30s or 5m".to_owned(),
+            "write seconds, or a number with its unit, between 100ms and 1day, for example 30 or 5m"
+                .to_owned(),
         ),
     }
 }
 
 fn parse_pause(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match parse_duration(text) {
         Ok(pause) if pause.as_secs() <= 3_600 => Ok(pause),
-        _ => Err("write a number and a unit up to 1h, for example 2s; 0s for none".to_owned()),
+        _ => Err(
+            "write seconds, or a number with its unit, up to 1h, for example 2; 0 for none"
+                .to_owned(),
+        ),
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::duration::parse_duration;
+
 /// What to do with leases.
 #[derive(Debug, Subcommand)]
 pub enum LeaseCommand {
@@ -101,7 +103,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
     /// Interval between updates
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub interval: Duration,
     /// Number of updates; default: until interrupted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -136,11 +138,22 @@ pub struct UpdateTtlArgs {
     pub ttl_ms: i64,
 }
 
-/// An id as it is printed, in hexadecimal.
+/// The id of a lease.
 pub fn parse_id(text: &str) -> Result<i64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    let id = i64::from_str_radix(digits, 16).ok().filter(|id| *id > 0);
-    id.ok_or_else(|| "write the id of a lease in hexadecimal, as it was printed".to_owned())
+    let id = read_id(text).and_then(|id| i64::try_from(id).ok());
+    id.filter(|id| *id > 0)
+        .ok_or_else(|| "write the id of a lease in hexadecimal, as it was printed".to_owned())
+}
+
+/// An id as it is printed, in hexadecimal, or as JSON has it, in decimal: then it has more digits than
+/// any in hexadecimal.
+pub fn read_id(text: &str) -> Option<u64> {
+    const HEX_DIGITS_MAX: usize = 16;
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None if text.len() > HEX_DIGITS_MAX => text.parse().ok(),
+        None => u64::from_str_radix(text, 16).ok(),
+    }
 }
 
 /// Whole seconds, as etcdctl takes them, or a number with its unit; in milliseconds.
@@ -176,6 +189,8 @@ mod tests {
     fn an_id_is_read_as_it_is_printed() {
         assert_eq!(parse_id("000000000000001f"), Ok(31));
         assert_eq!(parse_id("0x1f"), Ok(31));
+        assert_eq!(parse_id("7587886430713872123"), Ok(0x694d9681a2b4fefb));
+        assert_eq!(read_id("9373117938262979177"), Some(0x8214011a9c01b269));
         for bad in ["", "0", "-1", "xyz", "ffffffffffffffff"] {
             assert!(parse_id(bad).is_err(), "{bad}");
         }

@@ -3,6 +3,8 @@
 pub mod access;
 pub mod bench;
 mod cert;
+mod duration;
+pub mod elsewhere;
 mod kv;
 pub mod leader_lease;
 pub mod lease;
@@ -20,6 +22,8 @@ use clap_complete::Shell;
 use self::access::{AuthCommand, RoleCommand, UserCommand};
 use self::bench::{BenchCommand, VerifyCommand};
 pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs};
+use self::duration::parse_duration;
+use self::elsewhere::ElsewhereArgs;
 pub use self::kv::{
     CompactionArgs, DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy, TxnArgs, WatchArgs,
 };
@@ -102,6 +106,7 @@ pub struct GlobalArgs {
     /// Deadline for a request
     #[arg(
         long,
+        visible_alias = "command-timeout",
         global = true,
         env = "LEASEHOLD_TIMEOUT",
         value_name = "DURATION",
@@ -113,6 +118,8 @@ pub struct GlobalArgs {
     #[arg(
         short = 'o',
         long,
+        visible_short_alias = 'w',
+        visible_alias = "write-out",
         global = true,
         env = "LEASEHOLD_OUTPUT",
         value_name = "FORMAT",
@@ -173,6 +180,7 @@ pub enum Command {
     /// Watch a key, or a range of keys, and print its changes
     Watch(WatchArgs),
     /// Compact history up to a revision
+    #[command(visible_alias = "compact")]
     Compaction(CompactionArgs),
     /// Grant, renew and revoke client leases
     #[command(after_help = "Examples:
@@ -191,7 +199,8 @@ pub enum Command {
     /// Query individual nodes
     #[command(after_help = "Examples:
   leasehold endpoint status -o table
-  leasehold endpoint status --cluster")]
+  leasehold endpoint status --cluster
+  leasehold endpoint health")]
     Endpoint {
         /// What to ask.
         #[command(subcommand)]
@@ -324,6 +333,27 @@ Exits with 1 if a check fails.")]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+    /// See `leasehold compaction --physical`
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold compaction 1234 --physical"
+    )]
+    Defrag(ElsewhereArgs),
+    /// See `leasehold bench`
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold bench put --clients 64"
+    )]
+    Check(ElsewhereArgs),
+    /// See `leasehold snapshot save` and `leasehold watch`
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold watch --prefix / --rev 1234"
+    )]
+    MakeMirror(ElsewhereArgs),
     /// Print the version of this binary
     #[command(after_help = "Examples:
   leasehold version
@@ -375,6 +405,21 @@ pub enum EndpointCommand {
   leasehold endpoint status -o table
   leasehold endpoint status --cluster")]
     Status(StatusArgs),
+    /// Check whether each endpoint serves; exits with 1 if one does not
+    #[command(after_help = "Examples:
+  leasehold endpoint health
+  leasehold endpoint health --cluster -o table
+
+An endpoint is healthy if it answers, knows a leader, is neither drained nor quarantined, and the \
+cluster has no alarm NOSPACE. For probes of one node see its admin address: /livez and /readyz.")]
+    Health(StatusArgs),
+    /// See `leasehold offline hashkv`
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold offline hashkv --data-dir /var/lib/leasehold"
+    )]
+    Hashkv(ElsewhereArgs),
 }
 
 /// Show the status of each endpoint.
@@ -397,6 +442,13 @@ NOSPACE: the state has reached quota.bytes, or the leader's disk is full. Puts a
 are refused; deletions, compactions and renewals are accepted. The alarm clears itself once space \
 is freed.")]
     List,
+    /// Alarms clear themselves
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold alarm list"
+    )]
+    Disarm(ElsewhereArgs),
 }
 
 /// Transfer leadership to another node.
@@ -421,7 +473,7 @@ Rates are averages over one interval, so the first update has none. A lease is a
 than a third of its TTL is left.")]
 pub struct ClusterTopArgs {
     /// Interval between updates
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub interval: Duration,
     /// Number of updates; default: until interrupted
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -463,11 +515,12 @@ pub struct DoctorArgs {
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match parse_duration(text) {
         Ok(timeout) if (1..=3_600_000).contains(&timeout.as_millis()) => Ok(timeout),
-        _ => {
-            Err("write a number and a unit between 1ms and 1h, for example 500ms or 5s".to_owned())
-        }
+        _ => Err(
+            "write seconds, or a number with its unit, between 1ms and 1h, for example 5 or 500ms"
+                .to_owned(),
+        ),
     }
 }
 
@@ -478,7 +531,7 @@ fn parse_consistency(text: &str) -> Result<Consistency, String> {
         "q" | "quorum" => Ok(Consistency::LinearizableQuorum),
         "lease" => Ok(Consistency::LeaseOnly),
         "s" | "serializable" => Ok(Consistency::Serializable),
-        _ => humantime::parse_duration(text)
+        _ => parse_duration(text)
             .map(Consistency::MaxStaleness)
             .map_err(|_| {
                 "choose l, q, lease or s, or write how old the state may be at most, for example \

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::elsewhere::ElsewhereArgs;
+
 /// Save backups and inspect them.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SnapshotCommand {
@@ -26,6 +28,13 @@ Restore it with `leasehold offline snapshot restore`.")]
     #[command(after_help = "Example:
   leasehold snapshot verify backup.lhs && cp backup.lhs /mnt/elsewhere/")]
     Verify(SnapshotFileArgs),
+    /// See `leasehold offline snapshot restore`
+    #[command(
+        hide = true,
+        after_help = "Example:
+  leasehold offline snapshot restore backup.lhs --help"
+    )]
+    Restore(ElsewhereArgs),
 }
 
 /// Save a backup of the whole cluster to a file.

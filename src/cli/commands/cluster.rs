@@ -3,14 +3,18 @@
 use std::io::Write;
 use std::time::Duration;
 
+use super::elsewhere;
 use super::request::{any_status, members, note, status_of};
 use crate::api;
-use crate::api::{Request, StatusResponse};
+use crate::api::{DRAINED, Request, ResponseHeader, StatusResponse};
+use crate::cli::arguments::lease::read_id;
 use crate::cli::arguments::{EndpointCommand, MoveLeaderArgs, StatusArgs};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
-use crate::cli::print::{self, EndpointStatus, View};
-use crate::types::NodeId;
+use crate::cli::print::{self, EndpointHealth, EndpointStatus, View};
+use crate::clock::SystemClock;
+use crate::time::Clock;
+use crate::types::{NodeId, Role};
 
 /// How often a new leader is looked for.
 const LEADER_POLL: Duration = Duration::from_millis(50);
@@ -27,6 +31,10 @@ pub(super) async fn endpoint(
         EndpointCommand::Status(arguments) => {
             status(arguments, connection, target, view, out).await
         }
+        EndpointCommand::Health(arguments) => {
+            health(arguments, connection, target, view, out).await
+        }
+        EndpointCommand::Hashkv(_) => Err(Failure::usage(elsewhere::HASHES)),
     }
 }
 
@@ -59,6 +67,56 @@ async fn status(
         .map(|(endpoint, failure)| format!("{endpoint}: {failure}"))
         .collect();
     Err(Failure::new(first.exit, lines.join("\n")))
+}
+
+/// Whether each endpoint serves.
+async fn health(
+    arguments: &StatusArgs,
+    connection: &impl Connection,
+    target: &Target,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let endpoints = match arguments.cluster {
+        false => target.endpoints.clone(),
+        true => members(connection, target).await?,
+    };
+    let mut all = Vec::new();
+    for endpoint in endpoints {
+        let began = SystemClock.now();
+        let problem = match status_of(connection, &endpoint).await {
+            Ok((header, status)) => problem_of(&header, &status),
+            Err(failure) => Some(failure.message),
+        };
+        all.push(EndpointHealth {
+            endpoint,
+            took: SystemClock.now().at_least_since(began),
+            problem,
+        });
+    }
+    print::health(out, view.format, &all)?;
+    match all.iter().filter(|one| one.problem.is_some()).count() {
+        0 => Ok(()),
+        ill => Err(Failure::refused(format!(
+            "{ill} of {} endpoints are unhealthy",
+            all.len()
+        ))),
+    }
+}
+
+/// Why a node that answers does not serve.
+fn problem_of(header: &ResponseHeader, status: &StatusResponse) -> Option<String> {
+    if status.warnings.iter().any(|warning| warning == DRAINED) {
+        return Some(DRAINED.to_owned());
+    }
+    match (status.role, header.leader_id) {
+        (Role::Leader | Role::Follower | Role::Learner, Some(_)) if status.quota.no_space => {
+            Some("the alarm NOSPACE is raised".to_owned())
+        }
+        (Role::Leader | Role::Follower | Role::Learner, Some(_)) => None,
+        (Role::Quarantined, _) => Some("it is quarantined: it copies all data anew".to_owned()),
+        (role, _) => Some(format!("it is a {role} and knows no leader")),
+    }
 }
 
 pub(super) async fn move_leader(
@@ -158,7 +216,7 @@ async fn ask_all(
 fn find_member(text: &str, status: &StatusResponse) -> Result<NodeId, Failure> {
     let by_name = status.members.iter().find(|member| member.name == text);
     let by_id = || {
-        let id = NodeId(u64::from_str_radix(text, 16).ok()?);
+        let id = NodeId(read_id(text)?);
         status.members.iter().find(|member| member.id == id)
     };
     by_name

@@ -63,10 +63,10 @@ pub(super) async fn get(
     }
     print::get(out, view, parts, &header, &body)?;
     if range == KeyRange::Single && body.count == 0 && parts != Parts::Count {
-        let key = String::from_utf8_lossy(&key).into_owned();
+        let key = print::escaped(View::default(), &key);
         return Err(Failure::new(
             Exit::NotFound,
-            format!("there is no key {key:?}"),
+            format!("there is no key \"{key}\""),
         ));
     }
     if body.more && asked.limit == 0 {

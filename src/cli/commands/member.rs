@@ -7,6 +7,7 @@ use crate::api::{
     Consistency, Member, MemberAddRequest, MemberUpdateRequest, MembersResponse, Membership,
     Request, ResponseBody,
 };
+use crate::cli::arguments::lease::read_id;
 use crate::cli::arguments::member::{
     MemberAddArgs, MemberCommand, MemberReplaceArgs, MemberUpdateArgs,
 };
@@ -117,7 +118,7 @@ fn find<'a>(text: &str, members: &'a [Member]) -> Result<&'a Member, Failure> {
     let named = || members.iter().filter(|member| member.info.name == text);
     let by_name = named().find(|member| member.membership == Membership::Voter);
     let by_id = || {
-        let id = NodeId(u64::from_str_radix(text, 16).ok()?);
+        let id = NodeId(read_id(text)?);
         members.iter().find(|member| member.info.id == id)
     };
     let found = by_name.or_else(|| named().next()).or_else(by_id);

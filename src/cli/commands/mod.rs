@@ -4,6 +4,7 @@ mod access;
 pub mod cert;
 mod cluster;
 mod drain;
+mod elsewhere;
 mod kv;
 mod lease;
 mod lease_top;
@@ -85,6 +86,9 @@ pub fn run(
             command: SnapshotCommand::Verify(arguments),
         } => snapshot::verify(&arguments, global.output, out),
         command => {
+            if let Some(place) = elsewhere::place(&command) {
+                return Err(Failure::usage(place));
+            }
             let input = io::stdin();
             let is_for_all = matches!(&command, Command::Del(arguments) if arguments.all);
             if is_for_all && input.is_terminal() {
@@ -163,19 +167,8 @@ async fn on_cluster(
         Command::Snapshot {
             command: SnapshotCommand::Save(arguments),
         } => snapshot::save(&arguments, connection, global, out).await,
-        Command::Serve(_)
-        | Command::Dev(_)
-        | Command::Bench { .. }
-        | Command::Verify { .. }
-        | Command::Offline { .. }
-        | Command::LeaderLease { .. }
-        | Command::Cert { .. }
-        | Command::Completion { .. }
-        | Command::Man { .. }
-        | Command::Version
-        | Command::Doctor(_)
-        | Command::Drain(_)
-        | Command::Snapshot { .. } => Err(Failure::usage("this command needs no cluster")),
+        // `run` has seen to all others.
+        _ => Err(Failure::usage("this command needs no cluster")),
     }
 }
 

@@ -247,6 +247,41 @@ fn who_deletes_every_key_on_a_terminal_is_asked_first() {
 }
 
 #[test]
+fn scripts_learn_from_the_exit_code_whether_every_endpoint_serves() {
+    let cluster = Cluster::default();
+    let out = leasehold(&cluster, "endpoint health").unwrap();
+    assert_eq!(out.matches(" is healthy: took ").count(), 2, "{out}");
+    let cluster = Cluster {
+        unreachable: Some("h2:7400"),
+        ..Cluster::default()
+    };
+    let failure = leasehold(&cluster, "endpoint health").unwrap_err();
+    assert_eq!(failure, Failure::refused("1 of 2 endpoints are unhealthy"));
+    let failure = leasehold(&cluster, "endpoint health --cluster").unwrap_err();
+    assert_eq!(failure, Failure::refused("1 of 3 endpoints are unhealthy"));
+}
+
+#[test]
+fn what_is_done_elsewhere_says_where() {
+    for (line, expected) in [
+        ("defrag --cluster", "compaction REVISION --physical"),
+        ("check perf --load s", "leasehold bench"),
+        ("make-mirror h9:7400", "leasehold watch --prefix"),
+        (
+            "snapshot restore b.db --data-dir d",
+            "offline snapshot restore",
+        ),
+        ("alarm disarm", "leasehold alarm list"),
+        ("endpoint hashkv --cluster", "leasehold doctor"),
+    ] {
+        let words = ["leasehold"].into_iter().chain(line.split(' '));
+        let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        let place = elsewhere::place(&cli.command).expect(line);
+        assert!(place.contains(expected), "{line}: {place}");
+    }
+}
+
+#[test]
 fn a_key_that_is_not_there_ends_with_its_own_code() {
     let cluster = Cluster::default();
     let failure = leasehold(&cluster, "get foo").unwrap_err();

@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 
 use super::request::{delete_request, get_request, put_request};
 use crate::api::{Compare, CompareOp, TxnOp, TxnRequest};
+use crate::cli::arguments::lease::read_id;
 use crate::cli::arguments::{DelArgs, GetArgs, PutArgs};
 use crate::cli::failure::Failure;
 use crate::cli::print::Parts;
@@ -196,7 +197,11 @@ fn comparison(line: &[u8]) -> Result<Compare, String> {
     }
     let number = |radix| {
         let text = std::str::from_utf8(&given).unwrap_or_default();
-        i64::from_str_radix(text, radix).map_err(|_| {
+        let number = match radix {
+            16 => read_id(text).and_then(|id| i64::try_from(id).ok()),
+            _ => text.parse().ok(),
+        };
+        number.ok_or_else(|| {
             let given = String::from_utf8_lossy(&given).into_owned();
             match radix {
                 16 => format!("{given:?} is not a lease id: write it in hexadecimal"),

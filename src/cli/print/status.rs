@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::json;
 use super::table::{Align, table};
-use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
+use crate::api::{DRAINED, LeaderLeaseStatus, ResponseHeader, StatusResponse};
 use crate::cli::arguments::Format;
 use crate::types::NodeId;
 
@@ -21,6 +21,74 @@ pub struct EndpointStatus {
     pub header: ResponseHeader,
     /// The reply.
     pub status: StatusResponse,
+}
+
+/// Whether an endpoint serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointHealth {
+    /// Where it was asked.
+    pub endpoint: String,
+    /// How long the answer took.
+    pub took: Duration,
+    /// Why it does not serve; `None` if it does.
+    pub problem: Option<String>,
+}
+
+/// What `endpoint health` found.
+///
+/// # Errors
+/// Those of `out`.
+pub fn health(out: &mut impl Write, format: Format, all: &[EndpointHealth]) -> io::Result<()> {
+    match format {
+        Format::Simple => all.iter().try_for_each(|one| {
+            let (endpoint, took) = (&one.endpoint, short(one.took));
+            match &one.problem {
+                None => writeln!(out, "{endpoint} is healthy: took {took}"),
+                Some(problem) => writeln!(out, "{endpoint} is unhealthy: {problem}"),
+            }
+        }),
+        Format::Table => {
+            let columns = [
+                ("ENDPOINT", Align::Left),
+                ("HEALTH", Align::Left),
+                ("TOOK", Align::Right),
+                ("ERROR", Align::Left),
+            ];
+            let rows = all.iter().map(|one| {
+                vec![
+                    one.endpoint.clone(),
+                    one.problem.is_none().to_string(),
+                    short(one.took),
+                    one.problem.clone().unwrap_or_default(),
+                ]
+            });
+            table(out, &columns, rows)
+        }
+        Format::Json | Format::Fields => {
+            let documents = all.iter().map(|one| {
+                serde_json::json!({
+                    "endpoint": one.endpoint,
+                    "health": one.problem.is_none(),
+                    "took_ms": one.took.as_secs_f64() * 1e3,
+                    "error": one.problem.clone().unwrap_or_default(),
+                })
+            });
+            match format {
+                Format::Json => json::line(out, &documents.collect::<Vec<_>>()),
+                _ => documents
+                    .into_iter()
+                    .try_for_each(|one| json::fields(out, &one)),
+            }
+        }
+    }
+}
+
+/// Its role, and whether it is out of service.
+fn role(status: &StatusResponse) -> String {
+    match status.warnings.iter().any(|warning| warning == DRAINED) {
+        true => format!("{} (drained)", status.role),
+        false => status.role.to_string(),
+    }
 }
 
 /// The replies of `endpoint status`.
@@ -85,7 +153,7 @@ fn simple(out: &mut impl Write, one: &EndpointStatus) -> io::Result<()> {
         status.name,
         status.version,
         size(status.storage_bytes),
-        status.role,
+        role(status),
         header.raft_term.0,
         status.commit_index,
         status.applied_index,
@@ -165,7 +233,7 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
             id(header.member_id),
             status.name.clone(),
             status.version.clone(),
-            status.role.to_string(),
+            role(status),
             header.raft_term.0.to_string(),
             status.commit_index.to_string(),
             status.applied_index.to_string(),

@@ -60,7 +60,10 @@ pub(in crate::cli) fn escaped(view: View, bytes: &[u8]) -> String {
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
                 '\t' => text.push_str("\\t"),
-                other if other.is_control() => text.extend(other.escape_unicode()),
+                // Byte by byte, as `txn` reads it.
+                other if other.is_control() => {
+                    text += &hex(other.encode_utf8(&mut [0; 4]).as_bytes());
+                }
                 other => text.push(other),
             }
         }

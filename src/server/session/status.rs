@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::shared::Sessions;
 use crate::api::{
-    ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Response,
-    ResponseBody, StatusResponse,
+    ClockReading, DRAINED, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming,
+    Response, ResponseBody, StatusResponse,
 };
 use crate::time::Instant;
 use crate::types::Role;
@@ -96,11 +96,7 @@ impl Sessions {
             .filter(|_| role == Role::Quarantined);
         let told = quarantined.chain(&self.node.warnings).cloned();
         let drained = match self.node.stopping.load(Ordering::Relaxed) {
-            true => Some(
-                "drained: this node replicates and votes, but serves no requests until it is \
-                 restarted"
-                    .to_owned(),
-            ),
+            true => Some(DRAINED.to_owned()),
             false => None,
         };
         drained
