@@ -256,7 +256,7 @@ bugs! {
         ["a04_step_back_of_a_clock_voids_the_lease"]
     SilenceCutByStepBack "A4, A23" "a clock that ran backwards cuts a silence to the longest promise"
         ["raft::leader_lease::tests::a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise"]
-    CampaignOverStepBack "A4, H1" "a lease counts from a campaign that a clock ran back over"
+    CampaignOverStepBack "A4, H1" "a campaign goes on that a clock ran back over, and a lease counts from it"
         ["a04_lease_of_a_transfer_does_not_count_from_before_a_step_back"]
     SuspendUnseen "P17" "the pair has no clock that counts suspended time"
         ["clock::tests::the_pair_counts_suspended_time_with_one_clock_and_is_not_slewed_in_the_other"]
@@ -410,8 +410,14 @@ bugs! {
         ["a23_acknowledgements_of_an_earlier_life_are_void"]
     DamageKeepsCommit "A23" "the end of a damaged log is taken for what was applied from it"
         ["raft::consensus::tests::a_damaged_log_is_not_taken_for_committed_because_something_was_applied"]
-    WipedVotesAtOnce "A23" "a wiped replica that is whole again votes at once"
-        ["a23_wiped_member_outwaits_a_vote_it_has_forgotten"]
+    WipedVotesAtOnce "A23" "a wiped replica that is whole again counts at once"
+        ["a23_wiped_member_acknowledges_nothing_while_its_forgotten_vote_counts"]
+    LateVotesCount "A23" "a vote counts for as long as nobody else is elected"
+        ["a23_vote_that_comes_late_elects_nobody"]
+    AuthorisedSkipsSilence "A23, P10" "who may have forgotten votes gives one to a candidate that a leader has authorised"
+        ["a23_authorised_vote_waits_for_the_silence"]
+    SilenceOverByRestart "A23" "a restart forgets that votes were forgotten"
+        ["a23_silence_outlives_a_restart"]
     WipedPromises "A23" "a wiped replica promises before it is whole again"
         ["a23_wiped_member_promises_nothing_before_it_is_whole"]
     UnprovenPromises "A23" "a replica that may have lost everything promises a leader that knows nothing"
@@ -429,12 +435,11 @@ bugs! {
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     QuarantineForgotten "A23" "a quarantine that the start decides on is not written down"
         ["node::recovery::tests::a_start_that_is_cut_off_anywhere_forgives_nothing_later"]
-    ForgottenVotesAtOnce "A23" "a member that forgot its votes does not wait until they count no more"
+    OlderVotesForgotten "A23" "that the vote file was older than the log is not written down"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     ProvenMarkAfterWrites "A23" "a member is marked as proven only after its first entries are written"
         ["server::driver::tests::a_member_is_proven_before_its_first_entries_are_written"]
-    SilenceNotKept "A23" "a member that has to be silent at its start is not"
-        ["server::run::start::tests::a_member_that_lost_its_votes_opens_no_port_before_they_count_no_more"]
+
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

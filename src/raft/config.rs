@@ -217,6 +217,12 @@ impl Timing {
         Ok(Self(options))
     }
 
+    /// For how long after a start a candidate may still count a vote that was given before it. It counts
+    /// none for longer than its own election timeout; the rest is for clocks that run apart.
+    pub(super) fn earlier_votes_count(&self) -> Duration {
+        self.election_timeout_max * 2
+    }
+
     /// L = P - M: how long after a round's creation the leader trusts what it promised.
     pub fn trusted_lease(&self) -> Duration {
         planted!(NoMargin => return self.lease_duration);

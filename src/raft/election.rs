@@ -90,7 +90,9 @@ impl Consensus {
         if term < self.hard.term {
             return Some(Reason::Term);
         }
-        if self.quarantine.is_some() {
+        // The word of a leader frees from what was promised, and brings no vote back that was forgotten.
+        let skips = planted!(AuthorisedSkipsSilence) && is_authorised(term, vote);
+        if self.quarantine.is_some() && !skips {
             return Some(Reason::Quarantined);
         }
         if !is_authorised(term, vote)
@@ -261,8 +263,14 @@ impl Consensus {
         }
     }
 
+    /// A vote counts for one election timeout after it was asked for. The voter may have forgotten it
+    /// since, and is silent only until then (A23).
     fn count_votes(&mut self) {
         if let RoleState::Candidate(campaign) = &self.role
+            && (self
+                .now
+                .certainly_before(campaign.created + self.timing.election_timeout_max)
+                || planted!(LateVotesCount))
             && campaign.granted.contains(&self.id)
             && self.elects(&campaign.granted)
         {

@@ -185,11 +185,11 @@ impl Consensus {
             && self.commit >= through
             && self.log.durable() >= through
         {
-            // A forgotten vote may still be on its way to a candidate. No candidate waits longer
-            // for votes than an election timeout, so outwait that, with time to spare.
-            if quarantine.forgot_votes && !planted!(WipedVotesAtOnce) {
-                let longest = self.timing.election_timeout_max;
-                self.promise.keep_silent(self.now, longest * 2);
+            // A forgotten vote may still be on its way to a candidate. While it counts there, neither
+            // another vote nor a promise nor an acknowledgement of this replica may count.
+            let over = self.promise.earlier_votes_are_over(self.now) || planted!(WipedVotesAtOnce);
+            if quarantine.forgot_votes && !over {
+                return;
             }
             self.quarantine = None;
             self.restart_election_timer();

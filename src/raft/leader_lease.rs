@@ -37,18 +37,22 @@ pub(super) struct VotePromise {
     /// Promises made before this process started are not remembered, so it keeps silent for the
     /// longest that it can have made (P2, P3, A3).
     silent_until: Instant,
-    /// The longest silence that was requested.
-    silence: Duration,
+    /// Until when a candidate may count a vote that was given before this process started.
+    votes_until: Instant,
+    /// For how long after the start that is.
+    votes_count: Duration,
 }
 
 impl VotePromise {
-    /// At the start of the process, read after the data directory was locked.
-    pub(super) fn at_start(now: Instant, longest: Duration) -> Self {
+    /// At the start of the process, read after the data directory was locked. No promise made before
+    /// was for longer than `longest`, and no vote given before counts for longer than `votes_count`.
+    pub(super) fn at_start(now: Instant, longest: Duration, votes_count: Duration) -> Self {
         Self {
             until: Instant::ZERO,
             to: None,
             silent_until: now + longest,
-            silence: longest,
+            votes_until: now + votes_count,
+            votes_count,
         }
     }
 
@@ -59,10 +63,14 @@ impl VotePromise {
         over && now.certainly_after(self.silent_until)
     }
 
-    /// Supports no election for `length` from now on, independent of any promise.
-    pub(super) fn keep_silent(&mut self, now: Instant, length: Duration) {
-        self.silent_until = self.silent_until.max(now + length);
-        self.silence = self.silence.max(length);
+    /// Whether no candidate counts a vote any more that was given before this process started (A23).
+    pub(super) fn earlier_votes_are_over(&self, now: Instant) -> bool {
+        now.certainly_after(self.votes_until)
+    }
+
+    /// When that is.
+    pub(super) fn earlier_votes_until(&self) -> Instant {
+        self.votes_until
     }
 
     /// When the gate opens.
@@ -95,19 +103,25 @@ impl VotePromise {
             until,
             to,
             silent_until,
-            silence,
+            votes_until,
+            votes_count,
         } = self;
         digest.deadline(*until);
-        digest.value(&(to, silence));
+        digest.value(&(to, votes_count));
         digest.deadline(*silent_until);
+        digest.deadline(*votes_until);
     }
 
-    /// The clock ran backwards to `now`. No promise was for longer than `longest`, no silence for
-    /// longer than requested, and none began after `now`, so none need last longer from here.
+    /// The clock ran backwards to `now`. No promise was for longer than `longest`, none was made and
+    /// no vote given after `now`, so none need last longer from here.
     pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
         self.until = self.until.min(now + longest);
-        planted!(SilenceCutByStepBack => self.silence = self.silence.min(longest));
-        self.silent_until = self.silent_until.min(now + self.silence);
+        self.silent_until = self.silent_until.min(now + longest);
+        let votes_count = match planted!(SilenceCutByStepBack) {
+            true => longest,
+            false => self.votes_count,
+        };
+        self.votes_until = self.votes_until.min(now + votes_count);
     }
 }
 
@@ -506,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_promise_is_never_shortened_except_by_whom_it_was_made_to() {
-        let mut promise = VotePromise::at_start(at(0), ms(500));
+        let mut promise = VotePromise::at_start(at(0), ms(500), ms(2000));
         assert!(
             !promise.may_support_election(at(499)),
             "silent after a start"
@@ -523,7 +537,7 @@ mod tests {
 
     #[test]
     fn a_release_does_not_end_the_silence_after_a_start() {
-        let mut promise = VotePromise::at_start(at(0), ms(500));
+        let mut promise = VotePromise::at_start(at(0), ms(500), ms(2000));
         promise.extend(at(10), ms(500), NodeId(1), Term(1));
         assert!(promise.release(NodeId(1), Term(1)));
         assert!(!promise.may_support_election(at(499)));
@@ -531,16 +545,18 @@ mod tests {
 
     #[test]
     fn a_step_back_of_the_clock_shortens_no_silence_that_is_longer_than_any_promise() {
-        let mut promise = VotePromise::at_start(at(0), ms(500));
-        promise.keep_silent(at(5000), ms(2000));
+        let mut promise = VotePromise::at_start(at(5000), ms(500), ms(2000));
+        assert!(!promise.earlier_votes_are_over(at(6999)));
+        assert!(promise.earlier_votes_are_over(at(7000)));
         promise.clock_went_back(at(4900), ms(500));
-        assert!(!promise.may_support_election(at(6899)), "2 s from here");
-        assert!(promise.may_support_election(at(6900)));
+        assert!(promise.may_support_election(at(5400)));
+        assert!(!promise.earlier_votes_are_over(at(6899)), "2 s from here");
+        assert!(promise.earlier_votes_are_over(at(6900)));
     }
 
     #[test]
     fn after_a_step_back_of_the_clock_a_promise_lasts_no_longer_than_any_can() {
-        let mut promise = VotePromise::at_start(at(0), ms(500));
+        let mut promise = VotePromise::at_start(at(0), ms(500), ms(2000));
         promise.extend(at(1_000_000), ms(500), NodeId(1), Term(1));
         promise.clock_went_back(at(2000), ms(500));
         assert!(!promise.may_support_election(at(2499)));

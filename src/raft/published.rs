@@ -256,6 +256,11 @@ impl LeaseCell {
         holds.then(|| until.at_least_since(now))
     }
 
+    /// For how long it can hold at most from any moment on.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
     /// Until when it holds, by each clock; zero while void.
     pub fn until(&self) -> Instant {
         Instant {

@@ -527,6 +527,7 @@ impl SimDisk {
                 self.bootstrap = Bootstrap::Members(members);
             }
             Step::MarkLostLog => self.unproven = Some(UnprovenReason::LostLog),
+            Step::MarkOlderVotes => self.unproven = Some(UnprovenReason::OlderVotes),
             Step::OpenLog => {
                 self.has_log = true;
                 let in_force = latest(self.log()).unwrap_or(base_configuration);

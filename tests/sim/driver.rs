@@ -213,7 +213,7 @@ impl World {
         }
         if before.role == Role::Quarantined && after.role != Role::Quarantined {
             if self.machines[node].disk.wiped {
-                self.judge.returned(node, now);
+                self.judge.marks.hit(Mark::WipedReturned);
             }
             self.judge.counts.recoveries += 1;
             self.judge.marks.hit(Mark::DamagedReturned);

@@ -149,8 +149,8 @@ mod tests {
             let leader = stage.leader();
             stage.does(0, Fault::Remove(Node(leader)));
             settled(&mut stage, left);
-            let next = stage.leader();
-            assert!(next != leader && !stage.lease_holds(leader));
+            let next = stage.until_another_leads(leader, 1_000);
+            assert!(!stage.lease_holds(leader));
             stage.write();
             stage.until("it has a lease", 1_000, |stage| stage.lease_holds(next));
         }

@@ -4,20 +4,15 @@
 use leasehold::kv;
 use leasehold::node::recovery;
 use leasehold::node::recovery::{Bootstrap, ClusterState, Member, Start, Step};
-use leasehold::raft::{Configuration, Timing};
+use leasehold::raft::Configuration;
 use leasehold::types::NodeId;
 
 use crate::world::World;
 
 impl World {
     /// Puts the disk of `node` in order, as a process does that starts there.
-    pub(crate) fn recover(
-        &mut self,
-        node: usize,
-        configuration: &Configuration,
-        timing: &Timing,
-    ) -> Start {
-        let member = self.member(node, timing);
+    pub(crate) fn recover(&mut self, node: usize, configuration: &Configuration) -> Start {
+        let member = self.member(node);
         let machine = &mut self.machines[node];
         let mut facts = machine.disk.facts(machine.tripped);
         loop {
@@ -30,7 +25,7 @@ impl World {
     }
 
     /// What the operator has written into the configuration of `node`.
-    fn member(&self, node: usize, timing: &Timing) -> Member {
+    fn member(&self, node: usize) -> Member {
         let founders = self.options.founders;
         let names: Vec<String> = (1..=founders).map(|number| format!("n{number}")).collect();
         let is_initial_member = node < founders;
@@ -47,7 +42,6 @@ impl World {
             initial: names.clone(),
             is_initial_member,
             told: names,
-            election_timeout_max: timing.election_timeout_max,
             versions: kv::KNOWN_VERSIONS,
         }
     }

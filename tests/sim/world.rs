@@ -417,7 +417,7 @@ impl World {
         let members = members(self.options.founders);
         let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
         let timing = other.unwrap_or(self.options.timing);
-        let start = self.recover(node, &configuration, &timing);
+        let start = self.recover(node, &configuration);
         let machine = &mut self.machines[node];
         machine.disk.clear_received();
         let look = machine.disk.state.look();
@@ -449,9 +449,6 @@ impl World {
         };
         if start.lacks_state {
             self.judge.marks.hit(Mark::StateLacking);
-        }
-        if start.silence > Duration::ZERO {
-            machine.paused_until = self.now + start.silence.as_nanos() as Nanos;
         }
         let now = machine.clock.read(self.now);
         let leases = kv::held_leases(&look).expect("memory does not fail");

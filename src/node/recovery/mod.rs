@@ -20,7 +20,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use thiserror::Error;
 
@@ -54,8 +53,6 @@ pub struct Member {
     pub is_initial_member: bool,
     /// The initial members as reported by peers, if the node had to ask for its identity; else empty.
     pub told: Vec<String>,
-    /// The longest election timeout: no candidate waits longer for a vote.
-    pub election_timeout_max: Duration,
     /// The cluster versions that this program knows.
     pub versions: VersionRange,
 }
@@ -105,6 +102,8 @@ pub enum UnprovenReason {
     WasEmpty,
     /// It was a member, and its log and its votes were gone.
     LostLog,
+    /// Its vote file was older than its log.
+    OlderVotes,
 }
 
 /// Log and vote file.
@@ -181,6 +180,8 @@ pub enum Step {
     },
     /// Mark the member as one whose log and votes are gone.
     MarkLostLog,
+    /// Mark the member as one whose vote file is an older one.
+    MarkOlderVotes,
     /// Open the log and the vote file, or make them.
     OpenLog,
     /// Remember the quarantine in the vote file, and cut off what the log cannot vouch for.
@@ -211,10 +212,6 @@ pub struct Start {
     pub lease_tripped: bool,
     /// The state ends before the log begins: a peer has to send one.
     pub lacks_state: bool,
-    /// For so long nothing may be said. A vote that the member does not remember may still be on its way to
-    /// a candidate, and what it now promised or acknowledged to a leader would be worth nothing against
-    /// that (A23).
-    pub silence: Duration,
     /// Why the log cannot be trusted.
     pub doubt: Option<Doubt>,
     /// There is another member.
@@ -256,13 +253,8 @@ pub enum Doubt {
         /// The last entry of the state.
         applied: LogIndex,
     },
-    /// Entries are never durable before their term, so the vote file is an older one.
-    OlderVotes {
-        /// The term of the last entry.
-        last: Term,
-        /// The term in the vote file.
-        votes: Term,
-    },
+    /// The vote file was older than the log.
+    OlderVotes,
 }
 
 impl fmt::Display for Doubt {
@@ -286,11 +278,10 @@ impl fmt::Display for Doubt {
                 "it ends with entry {last}, but the state has applied entry {applied}: its end is \
                  lost"
             ),
-            Self::OlderVotes { last, votes } => write!(
+            Self::OlderVotes => write!(
                 f,
-                "it holds entries of term {}, but the vote file ends with term {}: that file is an \
-                 older copy, and votes may be lost",
-                last.0, votes.0
+                "it held entries of a later term than the vote file knew: that file is an older \
+                 copy, and votes may be lost"
             ),
         }
     }
@@ -535,25 +526,23 @@ fn refuse_newer_cluster(
 
 /// Everything is open.
 fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_peers: bool) -> Step {
+    // Entries are never durable before their term. The next vote would hide that this was so.
+    let votes_are_older = log.term < log.last.term && !planted!(OlderVotesForgotten);
+    if votes_are_older && disk.unproven.is_none() {
+        return Step::MarkOlderVotes;
+    }
     let doubt = doubt(disk, member, log, applied);
-    // Of a vote file that is older than the log consensus knows itself.
-    let quarantined = !matches!(doubt, None | Some(Doubt::OlderVotes { .. }));
+    let quarantined = doubt.is_some();
     // A candidate that it helped to elect could not be sure of what the cluster has committed; only the
     // vote file remembers that after a crash.
     if quarantined && !log.is_quarantined && !planted!(QuarantineForgotten) {
         return Step::Quarantine;
     }
-    let forgot_votes = disk.unproven == Some(UnprovenReason::LostLog) || is_emptied(disk, member);
-    let forgot_votes = forgot_votes && !planted!(ForgottenVotesAtOnce);
     Step::Start(Start {
         quarantined,
         unproven: disk.unproven.is_some(),
         lease_tripped: disk.lease_tripped && !planted!(TripwireForgotten),
         lacks_state: applied < log.base.index,
-        silence: match forgot_votes {
-            true => member.election_timeout_max * 2,
-            false => Duration::ZERO,
-        },
         doubt,
         has_peers,
     })
@@ -571,6 +560,8 @@ fn is_emptied(disk: &Disk, member: &Member) -> bool {
 fn doubt(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex) -> Option<Doubt> {
     if disk.unproven == Some(UnprovenReason::LostLog) {
         Some(Doubt::LostLog)
+    } else if disk.unproven == Some(UnprovenReason::OlderVotes) {
+        Some(Doubt::OlderVotes)
     } else if let Some(damage) = log.repaired.as_ref().filter(|_| !planted!(DamageForgiven)) {
         Some(Doubt::Damaged(damage.clone()))
     } else if is_emptied(disk, member) {
@@ -582,11 +573,6 @@ fn doubt(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex) -> Opti
         })
     } else if log.is_quarantined && !planted!(DamageForgiven) {
         Some(Doubt::QuarantinedBefore)
-    } else if log.term < log.last.term {
-        Some(Doubt::OlderVotes {
-            last: log.last.term,
-            votes: log.term,
-        })
     } else {
         None
     }

@@ -3,7 +3,6 @@
 use super::*;
 
 const ME: NodeId = NodeId(1);
-const WAIT: Duration = Duration::from_secs(2);
 
 /// A disk as it is, whether anybody has looked or not. What is known of it, and what was done in this start
 /// alone, is in `known`.
@@ -88,6 +87,7 @@ impl World {
                 }
             }
             Step::MarkLostLog => self.known.unproven = Some(UnprovenReason::LostLog),
+            Step::MarkOlderVotes => self.known.unproven = Some(UnprovenReason::OlderVotes),
             Step::OpenLog => self.known.log = LogFacts::Open(self.log.clone()),
             Step::RepairLog => {
                 self.log.is_quarantined = true;
@@ -186,7 +186,6 @@ fn member(state: ClusterState, initial: &[&str]) -> Member {
         initial: names(initial),
         is_initial_member: true,
         told: Vec::new(),
-        election_timeout_max: WAIT / 2,
         versions: VersionRange {
             oldest: 1,
             newest: 1,
@@ -230,6 +229,7 @@ fn tell(step: &Step) -> String {
             format!("bootstrap [{}]{mark}", members.join(" "))
         }
         Step::MarkLostLog => "mark lost log".to_owned(),
+        Step::MarkOlderVotes => "mark older votes".to_owned(),
         Step::OpenLog => "log".to_owned(),
         Step::RepairLog => "repair".to_owned(),
         Step::SetStateAside { why } => format!("set aside ({why})"),
@@ -247,7 +247,6 @@ fn tell_start(start: &Start) -> String {
         (start.unproven, " unproven"),
         (start.lease_tripped, " tripped"),
         (start.lacks_state, " without state"),
-        (start.silence == WAIT, " in silence"),
     ] {
         if is {
             said.push_str(what);
@@ -282,7 +281,7 @@ fn each_disk_is_started_as_it_must_be() {
             "emptied, and told that the cluster exists",
             World::empty(),
             existing(),
-            "bootstrap [n1 n2 n3], unproven; log; state; quarantine; start quarantined unproven in silence",
+            "bootstrap [n1 n2 n3], unproven; log; state; quarantine; start quarantined unproven",
         ),
         (
             "emptied, of one, and told that the cluster exists",
@@ -291,7 +290,7 @@ fn each_disk_is_started_as_it_must_be() {
                 told: names(&["n1"]),
                 ..existing()
             },
-            "bootstrap [n1], unproven; log; state; quarantine; start quarantined unproven in silence",
+            "bootstrap [n1], unproven; log; state; quarantine; start quarantined unproven",
         ),
         ("left whole", whole(), new(), "log; state; start"),
         (
@@ -304,7 +303,7 @@ fn each_disk_is_started_as_it_must_be() {
             "its log and its votes are gone",
             whole().loses_its_log(),
             new(),
-            "mark lost log; log; state; quarantine; start quarantined unproven in silence",
+            "mark lost log; log; state; quarantine; start quarantined unproven",
         ),
         (
             "its log is gone, and it was alone",
@@ -342,7 +341,7 @@ fn each_disk_is_started_as_it_must_be() {
             "the vote file is older than the log",
             whole().with(|world| world.log.term = Term(1)),
             new(),
-            "log; state; start",
+            "log; state; mark older votes; quarantine; start quarantined unproven",
         ),
         (
             "restored from a backup",
@@ -489,7 +488,7 @@ fn each_doubt_is_explained() {
         ),
         (
             World::whole().with(|world| world.log.term = Term(1)),
-            "entries of term 2, but the vote file ends with term 1",
+            "later term than the vote file knew",
         ),
     ] {
         let warning = warning(world, new()).unwrap();
@@ -519,6 +518,7 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
         None,
         Some(UnprovenReason::WasEmpty),
         Some(UnprovenReason::LostLog),
+        Some(UnprovenReason::OlderVotes),
     ];
     let states = [
         Content::Applied(0),
@@ -584,7 +584,12 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
         let emptied = after.known.unproven.is_some()
             && member.is_initial_member
             && member.state == ClusterState::Existing;
-        let forgot = lost || emptied || world.known.unproven == Some(UnprovenReason::LostLog);
+        let marked = matches!(
+            world.known.unproven,
+            Some(UnprovenReason::LostLog | UnprovenReason::OlderVotes)
+        );
+        let forgot = lost || emptied || marked;
+        assert!(start.unproven || !forgot, "{world:?} {member:?}");
         let LogFacts::Open(log) = &after.known.log else {
             panic!("it started without a log");
         };
@@ -596,11 +601,6 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
             || world.log.is_quarantined
             || applied > log.last.index;
         assert_eq!(start.quarantined, doubtful, "{world:?} {member:?}");
-        assert_eq!(
-            start.silence > Duration::ZERO,
-            forgot,
-            "{world:?} {member:?}"
-        );
         assert_eq!(start.unproven, after.known.unproven.is_some());
         assert!(start.unproven || world.known.unproven.is_none());
         assert_eq!(start.lacks_state, applied < log.base.index);
@@ -636,7 +636,6 @@ fn a_start_that_is_cut_off_anywhere_forgives_nothing_later() {
             let cut = &steps[..cut];
             assert!(later.quarantined || !start.quarantined, "{world:?} {cut:?}");
             assert!(later.unproven || !start.unproven, "{world:?} {cut:?}");
-            assert!(later.silence >= start.silence, "{world:?} {cut:?}");
         }
     });
 }

@@ -157,6 +157,7 @@ impl Consensus {
         // Of one that may have lost everything before its log was damaged, too, and of one whose vote
         // file is older than its log.
         let forgot_votes = unproven || hard.term < last.term;
+        let forgot_votes = forgot_votes && !(planted!(SilenceOverByRestart) && damaged);
         if hard.term < last.term {
             hard.term = last.term;
             hard.vote = None;
@@ -217,7 +218,7 @@ impl Consensus {
             installing: None,
             applied: held(applied_here),
             applied_at_start: applied,
-            promise: VotePromise::at_start(now, silence),
+            promise: VotePromise::at_start(now, silence, timing.earlier_votes_count()),
             role: RoleState::Follower(Follower::default()),
             election_due: now,
             next_round,
@@ -281,7 +282,7 @@ impl Consensus {
             _ => [
                 (self.may_campaign() || self.known_leader().is_some()).then_some(self.election_due),
                 (!self.read_index.is_empty()).then(|| self.reads_wait_until()),
-                None,
+                self.silence_until(),
                 None,
             ],
         };
@@ -289,6 +290,13 @@ impl Consensus {
         let due = due.into_iter().flatten();
         due.min_by_key(|due| due.at_most_since(self.now))
             .unwrap_or(Instant::NEVER)
+    }
+
+    /// When the silence of a replica is over that has forgotten its votes.
+    fn silence_until(&self) -> Option<Instant> {
+        let quarantine = self.quarantine.as_ref()?;
+        let is_silent = quarantine.forgot_votes && !self.promise.earlier_votes_are_over(self.now);
+        is_silent.then(|| self.promise.earlier_votes_until())
     }
 
     /// Appends a command, as leader. The place is its own for ever, but only `Output::Commit` says
@@ -701,7 +709,7 @@ impl Consensus {
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
         self.leave_leadership(Invalidation::StepDown);
-        planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO));
+        planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO, Duration::ZERO));
         self.hard.term = term;
         self.hard.vote = None;
         self.hard_unsaved = true;
@@ -769,10 +777,10 @@ impl Consensus {
                 RoleState::Leader(leader) => {
                     leader.clock_went_back(now, self.timing.election_timeout_max);
                 }
-                // It was asked in the future: what is promised to it bears no lease.
-                RoleState::Candidate(campaign) => {
+                // It cannot be told any more how long ago it asked for votes.
+                RoleState::Candidate(_) => {
                     if !planted!(CampaignOverStepBack) {
-                        campaign.transfer_from = None;
+                        self.role = RoleState::Follower(Follower::default());
                     }
                 }
                 RoleState::PreCandidate(_) | RoleState::Follower(_) => {}

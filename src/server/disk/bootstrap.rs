@@ -12,6 +12,7 @@ use crate::node::recovery::{Bootstrap, UnprovenReason};
 use crate::server::disk::marker::Marker;
 
 const LOST_LOG: &str = "its log and its votes were gone\n";
+const OLDER_VOTES: &str = "its vote file was older than its log\n";
 const WAS_EMPTY: &str = "see the documentation of the data directory\n";
 
 /// Reads the record of the initial members in `directory`.
@@ -33,9 +34,10 @@ pub(crate) fn write(directory: &Path, mut names: Vec<String>) -> io::Result<()> 
 /// Reads why this member may have forgotten something.
 pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<UnprovenReason>> {
     let text = Marker::Unproven.read(directory)?;
-    Ok(text.map(|text| match text == LOST_LOG {
-        true => UnprovenReason::LostLog,
-        false => UnprovenReason::WasEmpty,
+    Ok(text.map(|text| match text.as_str() {
+        LOST_LOG => UnprovenReason::LostLog,
+        OLDER_VOTES => UnprovenReason::OlderVotes,
+        _ => UnprovenReason::WasEmpty,
     }))
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn write_unproven(directory: &Path, why: UnprovenReason) -> io::Resul
         directory,
         match why {
             UnprovenReason::LostLog => LOST_LOG,
+            UnprovenReason::OlderVotes => OLDER_VOTES,
             UnprovenReason::WasEmpty => WAS_EMPTY,
         },
     )
@@ -101,7 +104,11 @@ mod tests {
     fn why_it_may_have_forgotten_something_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read_unproven(folder.path()).unwrap(), None);
-        for why in [UnprovenReason::WasEmpty, UnprovenReason::LostLog] {
+        for why in [
+            UnprovenReason::WasEmpty,
+            UnprovenReason::LostLog,
+            UnprovenReason::OlderVotes,
+        ] {
             write_unproven(folder.path(), why).unwrap();
             assert_eq!(read_unproven(folder.path()).unwrap(), Some(why));
         }

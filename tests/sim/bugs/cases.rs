@@ -276,6 +276,9 @@ pub(super) const CASES: &[Case] = &[
     witness(&[EarlierLifeCounts]),
     witness(&[DamageKeepsCommit]),
     witness(&[WipedVotesAtOnce]),
+    witness(&[LateVotesCount]),
+    witness(&[AuthorisedSkipsSilence]),
+    witness(&[SilenceOverByRestart]),
     witness(&[WipedPromises]),
     witness(&[UnprovenPromises]),
     Case {
@@ -290,9 +293,8 @@ pub(super) const CASES: &[Case] = &[
     witness(&[LostLogForgiven]),
     witness(&[DamageForgiven]),
     witness(&[QuarantineForgotten]),
-    witness(&[ForgottenVotesAtOnce]),
+    witness(&[OlderVotesForgotten]),
     witness(&[ProvenMarkAfterWrites]),
-    witness(&[SilenceNotKept]),
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],

@@ -19,7 +19,6 @@ mod search;
 mod watches;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::api::{Consistency, Error, ErrorKind, ReadInfo, ReadPath, WatchEvent, WatchRequest};
@@ -126,8 +125,6 @@ pub(crate) struct Judge {
     client_leases: ClientLeases,
     /// What users of locks were told.
     pub(crate) claims: Vec<Claim>,
-    /// How long a wiped member outwaits the votes that it has forgotten.
-    outwaits: Vec<Duration>,
     /// What replicas that are through with a compaction have removed in all.
     removed: BTreeMap<i64, ContentHash>,
     /// What the log means, as far as anybody had to know.
@@ -165,7 +162,6 @@ impl Judge {
             promises: Promises::new(options.nodes),
             client_leases: ClientLeases::default(),
             claims: Vec::new(),
-            outwaits: vec![Duration::ZERO; options.nodes],
             removed: BTreeMap::new(),
             model: Model::default(),
             watches: (0..options.watchers).map(|_| None).collect(),
@@ -194,16 +190,13 @@ impl Judge {
     pub(crate) fn started(&mut self, node: usize, now: Instant, disk: &SimDisk, timing: &Timing) {
         self.counts.starts += 1;
         self.logs.started(node, disk);
-        self.outwaits[node] = timing.election_timeout_max * 2;
         let promise = timing.lease_duration;
         self.promises.started(node, now, disk.hard(), promise);
+        if disk.wiped {
+            let outwaits = timing.election_timeout_max * 2;
+            self.promises.forgot_votes(node, now, outwaits);
+        }
         self.outlast.started(node, timing.trusted_lease());
-    }
-
-    /// A wiped member has got everything back, by the reading `now`.
-    pub(crate) fn returned(&mut self, node: usize, now: Instant) {
-        self.marks.hit(Mark::WipedReturned);
-        self.promises.returned(node, now, self.outwaits[node]);
     }
 
     /// A process ended.

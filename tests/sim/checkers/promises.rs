@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::raft::{Ballot, Envelope, HardState, Heard, Message, RoundId, Status};
+use leasehold::raft::{Ballot, Envelope, HardState, Heard, Message, RoundId, Status, Verdict};
 use leasehold::time::Instant;
 use leasehold::types::{NodeId, Term};
 
@@ -27,8 +27,9 @@ struct Voter {
     until: Instant,
     to: Option<(NodeId, Term)>,
     silent_until: Instant,
-    /// The longest that it was told to be silent.
-    silence: Duration,
+    /// Until then a vote may still count that it has forgotten; and how long that is from a start.
+    outwaits_until: Instant,
+    outwaits: Duration,
     /// The longest promise that it can have made.
     longest: Duration,
     /// What a leader's message asks for, until it is known whether it was accepted.
@@ -73,7 +74,6 @@ impl Promises {
         let longest = hard.promise_floor.max(own);
         self.nodes[node] = Voter {
             silent_until: now + longest,
-            silence: longest,
             longest,
             vote: hard.vote.map(|candidate| (hard.term, candidate)),
             read: now,
@@ -132,6 +132,8 @@ impl Promises {
             return Ok(());
         }
         voter.vote = vote;
+        self.has_outwaited(node, now, &vote)?;
+        let voter = &self.nodes[node];
         let succeeds_itself = vote == voter.burned.map(|term| (term.next(), id(node)));
         if voter.authorised || succeeds_itself {
             return Ok(());
@@ -145,7 +147,8 @@ impl Promises {
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
             voter.until = voter.until.min(now + voter.longest);
-            voter.silent_until = voter.silent_until.min(now + voter.silence);
+            voter.silent_until = voter.silent_until.min(now + voter.longest);
+            voter.outwaits_until = voter.outwaits_until.min(now + voter.outwaits);
             // What has been accepted and not been told yet binds as what has.
             let rounds = voter.offered.values_mut();
             for promise in rounds.chain(voter.offered_by_vote.values_mut()) {
@@ -197,6 +200,14 @@ impl Promises {
         hard: HardState,
         counts: &mut Counts,
     ) -> Result<(), Violation> {
+        let counts_for_a_leader = match &envelope.message {
+            Message::HeartbeatReply(reply) => reply.heard.promised,
+            Message::Appended(appended) => matches!(appended.verdict, Verdict::Durable(_)),
+            _ => false,
+        };
+        if counts_for_a_leader {
+            self.has_outwaited(node, now, envelope)?;
+        }
         match &envelope.message {
             Message::HeartbeatReply(reply) => {
                 self.promise_on_round(node, envelope.term, reply.heard, hard, counts)
@@ -265,11 +276,26 @@ impl Promises {
         Ok(())
     }
 
-    /// A wiped member has got everything back, and outwaits the votes that it may have forgotten.
-    pub(crate) fn returned(&mut self, node: usize, now: Instant, outwaits: Duration) {
+    /// A member starts that has lost everything since it last voted: it outwaits the votes that it
+    /// may have given.
+    pub(crate) fn forgot_votes(&mut self, node: usize, now: Instant, outwaits: Duration) {
         let voter = &mut self.nodes[node];
-        voter.silent_until = voter.silent_until.max(now + outwaits);
-        voter.silence = voter.silence.max(outwaits);
+        voter.outwaits_until = now + outwaits;
+        voter.outwaits = outwaits;
+    }
+
+    /// Whether no vote counts any more that the node may have forgotten. Until then nothing does that
+    /// it says, whoever asks for it.
+    fn has_outwaited(&self, node: usize, now: Instant, what: &dyn Debug) -> Result<(), Violation> {
+        let until = self.nodes[node].outwaits_until;
+        if now.certainly_after(until) {
+            return Ok(());
+        }
+        let what = format!(
+            "{} says {what:?} at {now}, and a vote that it forgot may count until {until}",
+            id(node)
+        );
+        violation("L5 forgotten votes are outwaited", what)
     }
 
     /// Until when the node keeps what it promised, and until when it is silent after a start.

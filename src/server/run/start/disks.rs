@@ -1,7 +1,6 @@
 //! Opens and repairs a node's log and state, before consensus uses them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::error::{StartError, io_error};
 use super::identity::Identity;
@@ -50,7 +49,7 @@ pub(super) struct StartWarnings {
 }
 
 impl Disks {
-    /// Opens log and state, repairs them if possible, and waits until forgotten votes can no longer count.
+    /// Opens log and state, and repairs them if possible.
     pub(super) async fn new(
         config: &Config,
         identity: &Identity,
@@ -73,13 +72,6 @@ impl Disks {
             Ok(recovered) => recovered?,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
-        if recovered.silence > Duration::ZERO && !planted!(SilenceNotKept) {
-            tracing::info!(
-                wait = ?recovered.silence,
-                "waiting until votes that this node may have forgotten have expired"
-            );
-            tokio::time::sleep(recovered.silence).await;
-        }
         Ok(Self {
             storage: Storage {
                 log: recovered.log,

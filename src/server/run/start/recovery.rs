@@ -6,7 +6,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::error::{StartError, io_error};
 use crate::kv;
@@ -45,8 +44,6 @@ pub(super) struct Recovered {
     pub(super) cluster_version: u16,
     pub(super) quarantine_warning: Option<String>,
     pub(super) warnings: Vec<String>,
-    /// The time for which the node must stay silent: see [`Start::silence`].
-    pub(super) silence: Duration,
 }
 
 impl Recovered {
@@ -104,7 +101,6 @@ impl<'a> InProgress<'a> {
             initial: initial.map(|member| member.name.clone()).collect(),
             is_initial_member: data_dir.identity().incarnation == Incarnation(0),
             told,
-            election_timeout_max: config.timing.election_timeout_max,
             versions: kv::KNOWN_VERSIONS,
         };
         let facts = look(data_dir.path()).map_err(io_error("reading the data directory"))?;
@@ -133,6 +129,10 @@ impl<'a> InProgress<'a> {
                 self.facts.bootstrap = Bootstrap::Members(members);
             }
             Step::MarkLostLog => self.mark(UnprovenReason::LostLog).map_err(remembering())?,
+            Step::MarkOlderVotes => {
+                self.mark(UnprovenReason::OlderVotes)
+                    .map_err(remembering())?;
+            }
             Step::OpenLog => self.open_log()?,
             Step::RepairLog => {
                 let (log, facts) = self.open();
@@ -339,7 +339,6 @@ impl<'a> InProgress<'a> {
             cluster_version,
             quarantine_warning,
             warnings,
-            silence: start.silence,
         })
     }
 }

@@ -167,33 +167,3 @@ async fn the_directory_is_locked_before_the_clock_is_read_and_the_ports_open_las
         "a node that has stopped lets go of its data"
     );
 }
-
-/// A23: a vote that it does not remember may still be on its way to a candidate.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_lost_its_votes_opens_no_port_before_they_count_no_more() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = configuration(folder.path(), ", \"n2=127.0.0.1:9\"");
-    let data_dir = config.node.data_dir.clone();
-    let silence = config.timing.election_timeout_max * 2;
-    let start = async |config: Config| {
-        let mut stages = Vec::new();
-        let reached = |stage| stages.push((stage, SystemClock.now()));
-        let (options, clock) = (ServerOptions::default(), Arc::new(SystemClock));
-        let server = Server::start_in_stages(config, options, clock, reached).await;
-        server.unwrap().shutdown().await;
-        let [disks, ports] = [Stage::AdminPorts, Stage::Ports].map(|wanted| {
-            let found = stages.iter().find(|(stage, _)| *stage == wanted);
-            found.expect("each stage is reached").1
-        });
-        ports.at_least_since(disks)
-    };
-    start(config.clone()).await;
-    let_go_of(&data_dir.join("state")).await;
-    std::fs::remove_file(data_dir.join("vote")).unwrap();
-    std::fs::remove_dir_all(data_dir.join("log")).unwrap();
-    // As of a member that has everything.
-    Marker::Unproven.remove(&data_dir).unwrap();
-    let waited = start(config).await;
-    // The clock that it waits by may be slewed.
-    assert!(waited >= silence * 9 / 10, "{waited:?}");
-}
