@@ -440,6 +440,10 @@ bugs! {
     ProvenMarkAfterWrites "A23" "a member is marked as proven only after its first entries are written"
         ["server::driver::tests::a_member_is_proven_before_its_first_entries_are_written"]
 
+    AsideForEver "D3" "a state that was set aside is never opened again"
+        ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
+    KillsProveDamage "D3" "a state whose opening was killed twice is set aside"
+        ["server::run::start::tests::kills_while_a_state_is_opened_prove_nothing"]
 
     // Requests and exactly-once.
     WaitersByIndex "A18" "a write is answered by whatever entry took its place"

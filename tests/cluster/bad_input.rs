@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::api::{ErrorKind, Limits, Outcome};
 use leasehold::cli::pki::{Authority, IdentityFiles};
@@ -130,7 +130,7 @@ async fn a_client_with_a_wrong_an_expired_or_a_nodes_certificate_is_refused() {
 
 /// The error of a connection that must not come about.
 async fn refusal(connect: impl AsyncFn() -> Result<Client, leasehold::api::Error>) -> String {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     loop {
         let error = match connect().await {
             Err(error) => error,
@@ -308,7 +308,7 @@ async fn a_damaged_log_puts_one_replica_in_quarantine_and_its_peers_heal_it() {
     // It asks its peers, holds everything again, and serves.
     let endpoint = cluster.nodes[damaged].client.to_string();
     let alone = cluster.client_at(&[damaged]).await;
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     loop {
         if let Ok(status) = alone.status(&endpoint).await
             && crate::harness::is_healthy(status.status.role)
@@ -379,33 +379,34 @@ pub(crate) fn flip_in_the_middle_of_the_log(data_dir: &Path) {
     fs::write(&segment, bytes).unwrap();
 }
 
-/// The storage engine cannot report every damage: some aborts, and no start can know better than by what
-/// became of those before it. Each leaves a mark until its opening came back; here two never did.
+/// A large state takes time to open, and a probe, a memory limit or a person may end the process
+/// meanwhile, again and again. That says nothing about the state.
 #[test]
-fn a_state_whose_opening_ends_the_process_is_set_aside_and_rebuilt() {
+fn a_node_that_is_killed_again_and_again_while_it_opens_its_state_comes_back_with_it() {
     let mut cluster = Cluster::start(1);
     assert_eq!(cluster.cli(&["put", "k", "v", "--exactly-once"]).0, 0);
-    assert_eq!(cluster.nodes[0].stop(), 0);
     let data_dir = cluster.nodes[0].data_dir.clone();
-    // One may as well have been killed: its state is opened again.
-    fs::write(data_dir.join("state.opening"), "1").unwrap();
-    cluster.nodes[0].start();
-    cluster.wait_for_lease();
-    assert!(!data_dir.join("state.damaged-1").exists());
-    assert!(!data_dir.join("state.opening").exists());
-    assert_eq!(cluster.nodes[0].stop(), 0);
-
-    fs::write(data_dir.join("state.opening"), "2").unwrap();
+    let opening = data_dir.join("state.opening");
+    cluster.nodes[0].kill();
+    let mut killed_in_it = 0;
+    while killed_in_it < 4 {
+        cluster.nodes[0].start();
+        let begun = Instant::now();
+        // Some openings are over before anybody has looked: then it is another that is killed.
+        while !opening.exists() && begun.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        cluster.nodes[0].kill();
+        killed_in_it += u32::from(opening.exists());
+    }
     cluster.nodes[0].start();
     cluster.wait_for_lease();
     let said = cluster.nodes[0].log_text();
-    assert!(said.contains("2 times in a row"), "{said}");
-    assert!(said.contains("rebuilt from the log"), "{said}");
-    assert!(data_dir.join("state.damaged-1").exists());
+    assert!(said.contains("times in a row"), "{said}");
+    assert!(!data_dir.join("state.damaged-1").exists(), "{said}");
+    assert!(!opening.exists());
     let (code, found, _) = cluster.cli(&["get", "k", "--print-value-only"]);
     assert_eq!((code, found.trim()), (0, "v"));
-    assert_eq!(cluster.nodes[0].stop(), 0);
-    assert!(!data_dir.join("state.opening").exists());
 }
 
 #[test]

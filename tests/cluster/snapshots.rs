@@ -291,3 +291,44 @@ async fn a_state_that_is_lost_behind_a_cut_log_comes_from_a_peer() {
     has_everything(&cluster, victim, 200, 1_000).await;
     agree(&cluster.nodes);
 }
+
+/// D3: whatever it was that had all members take their states for damaged, somebody has to lead, and the
+/// copies are good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_all_members_have_set_aside_is_opened_again() {
+    let mut cluster = prepare("64MiB");
+    cluster.start_and_settle();
+    let client = cluster.client().await;
+    fill(&client, 0, 200, 100).await;
+    for node in &cluster.nodes {
+        eventually("the log is cut", || {
+            (node.metric(FIRST) > 100.0).then_some(())
+        });
+    }
+    for node in &mut cluster.nodes {
+        assert_eq!(node.stop(), 0);
+        fs::write(node.data_dir.join("state.damaged"), "a false alarm\n").unwrap();
+    }
+    cluster.start_all();
+    // What a supervisor does. Once one has its state back it may lead, and then the others need not end.
+    let mut ended = 0;
+    eventually("a leader", || {
+        for node in &mut cluster.nodes {
+            let process = node.process.as_mut().expect("it was started");
+            if process.try_wait().unwrap().is_some() {
+                assert_eq!(node.wait_for_exit(), 1);
+                let said = node.log_text();
+                assert!(said.contains("opens again what was set aside"), "{said}");
+                ended += 1;
+                node.start();
+            }
+        }
+        cluster.leader()
+    });
+    assert!(ended > 0);
+    cluster.wait_until_settled();
+    for number in 0..3 {
+        has_everything(&cluster, number, 200, 100).await;
+    }
+    agree(&cluster.nodes);
+}

@@ -565,6 +565,7 @@ impl SimDisk {
                     ..StateFacts::default()
                 };
             }
+            Step::ReopenState => unreachable!("no state is set aside here"),
             Step::AdoptState => {
                 self.install(self.base);
                 self.marks.hit(Mark::InstallationFinished);

@@ -26,10 +26,6 @@ use thiserror::Error;
 use crate::log::Damage;
 use crate::types::{LogId, LogIndex, NodeId, Term, VersionRange};
 
-/// So many openings of a state in a row that never came back prove damage. One may as well have been
-/// killed.
-pub const LOST_OPENINGS_PROOF: u32 = 2;
-
 /// What the configuration says of the cluster that this member belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterState {
@@ -143,12 +139,12 @@ pub struct OpenLog {
 pub struct StateFacts {
     /// The reason in the mark of a state that was found damaged while a node ran.
     pub damage_mark: Option<String>,
-    /// So many times in a row did a process begin to open it and not come back.
-    pub lost_openings: u32,
     /// It was set aside since this start began: the one that is there now is empty.
     pub is_set_aside: bool,
     /// What opening it came to; none while it is not open.
     pub opened: Option<StateOpening>,
+    /// One that was set aside earlier is to be opened again: without it no leader was heard of.
+    pub is_wanted_back: bool,
     /// A whole state that came from a peer lies beside it, and ends where the log begins.
     pub is_received: bool,
 }
@@ -193,6 +189,8 @@ pub enum Step {
     },
     /// Open the state.
     OpenState,
+    /// Put the state that was set aside in the place of the present one, which lacks everything.
+    ReopenState,
     /// Put the state that came from a peer in the place of the present one, and close that.
     AdoptState,
     /// Remember the quarantine in the vote file.
@@ -478,10 +476,6 @@ fn open_state(
     match &state.opened {
         None => match &state.damage_mark {
             Some(why) if can_be_lost => set_aside(why.clone()),
-            _ if can_be_lost && state.lost_openings >= LOST_OPENINGS_PROOF => set_aside(format!(
-                "opening it crashed this process {} times in a row",
-                state.lost_openings
-            )),
             _ => Ok(Err(Step::OpenState)),
         },
         Some(StateOpening::Damaged(why)) if can_be_lost && !state.is_set_aside => {
@@ -492,6 +486,10 @@ fn open_state(
             // The log goes back no further, so only a state that ends there will do.
             if state.is_received {
                 return Ok(Err(Step::AdoptState));
+            }
+            // Perhaps it was not as bad as it looked, or this is another release.
+            if state.is_wanted_back && !planted!(AsideForEver) {
+                return Ok(Err(Step::ReopenState));
             }
             let (applied, base) = (*applied, log.base.index);
             match state.opened {

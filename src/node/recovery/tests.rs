@@ -12,6 +12,8 @@ struct World {
     log: OpenLog,
     state: Content,
     received: bool,
+    /// What was set aside, if it is to be opened again.
+    aside: Option<Content>,
 }
 
 /// What is in a state.
@@ -19,8 +21,6 @@ struct World {
 enum Content {
     Applied(u64),
     Damaged,
-    /// Opening it ends the process.
-    Deadly,
 }
 
 impl World {
@@ -50,6 +50,7 @@ impl World {
             log,
             state: Content::Applied(9),
             received: false,
+            aside: None,
         }
     }
 
@@ -102,6 +103,7 @@ impl World {
                 self.state = Content::Applied(0);
                 self.known.state = StateFacts {
                     is_set_aside: true,
+                    is_wanted_back: self.aside.is_some(),
                     ..StateFacts::default()
                 };
             }
@@ -112,14 +114,12 @@ impl World {
                         version: 1,
                     },
                     Content::Damaged => StateOpening::Damaged("rotten".to_owned()),
-                    Content::Deadly => {
-                        self.known.state.lost_openings += 1;
-                        self.is_cut_off();
-                        return;
-                    }
                 });
-                self.known.state.lost_openings = 0;
                 self.known.state.is_received = self.received;
+            }
+            Step::ReopenState => {
+                self.state = self.aside.take().expect("one is wanted back");
+                self.known.state = StateFacts::default();
             }
             Step::AdoptState => {
                 self.state = Content::Applied(self.log.base.index.0);
@@ -216,6 +216,14 @@ fn alone() -> Member {
     member(ClusterState::New, &["n1"])
 }
 
+/// Its log was cut, its state set aside, and that is to be opened again.
+fn lacks(world: &mut World, aside: Content) {
+    world.log.base = id(5, 2);
+    world.state = Content::Applied(0);
+    world.aside = Some(aside);
+    world.known.state.is_wanted_back = true;
+}
+
 /// A log that holds what a member has that is alone.
 fn lone(world: &mut World) {
     world.known.bootstrap = Bootstrap::Members(names(&["n1"]));
@@ -235,6 +243,7 @@ fn tell(step: &Step) -> String {
         Step::SetStateAside { why } => format!("set aside ({why})"),
         Step::OpenState => "state".to_owned(),
         Step::AdoptState => "adopt".to_owned(),
+        Step::ReopenState => "reopen".to_owned(),
         Step::Quarantine => "quarantine".to_owned(),
         Step::Start(_) => unreachable!("told as a start"),
     }
@@ -366,13 +375,6 @@ fn each_disk_is_started_as_it_must_be() {
             "log; state; set aside (rotten); state; start",
         ),
         (
-            "its state ends the process",
-            whole().with(|world| world.state = Content::Deadly),
-            new(),
-            "log; state; log; state; log; set aside (opening it crashed this process 2 times in a row); \
-             state; start",
-        ),
-        (
             "its state is lost, and its log was cut",
             whole().with(|world| {
                 world.log.base = id(5, 2);
@@ -404,6 +406,27 @@ fn each_disk_is_started_as_it_must_be() {
             whole().with(|world| {
                 world.log.base = id(5, 2);
                 world.state = Content::Applied(3);
+                world.received = true;
+            }),
+            new(),
+            "log; state; adopt; state; start",
+        ),
+        (
+            "nobody leads without the state that was set aside",
+            whole().with(|world| lacks(world, Content::Applied(8))),
+            new(),
+            "log; state; reopen; state; start",
+        ),
+        (
+            "the state that was set aside is as bad as before",
+            whole().with(|world| lacks(world, Content::Damaged)),
+            new(),
+            "log; state; reopen; state; set aside (rotten); state; start without state",
+        ),
+        (
+            "a state came from a peer before the one that was set aside was wanted back",
+            whole().with(|world| {
+                lacks(world, Content::Applied(8));
                 world.received = true;
             }),
             new(),
@@ -526,7 +549,6 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
         Content::Applied(9),
         Content::Applied(10),
         Content::Damaged,
-        Content::Deadly,
     ];
     let members = [new(), existing(), joining(), alone()];
     let mut worlds = Vec::new();
@@ -542,10 +564,6 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
                         world = world.loses_its_log();
                     } else if is(1) {
                         world.log.base = id(5, 2);
-                    }
-                    // No process survives that, and nothing makes up for it.
-                    if matches!(state, Content::Deadly) && is(1) && is(5) {
-                        continue;
                     }
                     world.state = state;
                     world.received = is(1) && is(2);

@@ -1,10 +1,10 @@
 //! Counts consecutive attempts to open a state that ended the process.
 //!
-//! Some damage aborts the process before it can be reported: a corrupt length in a table list requests
-//! more memory than there is, at every start. So before a state is opened, a counter file is written beside
-//! it, and removed when the attempt returns, with a state or an error. A counter found at the start is the
-//! number of attempts in a row that did not return
-//! ([`crate::node::recovery::LOST_OPENINGS_PROOF`]).
+//! Before a state is opened, a counter file is written beside it, and removed when the attempt returns,
+//! with a state or an error. A counter found at the start is the number of attempts in a row that did not
+//! return. It proves nothing about the state: a large one takes time to open, and meanwhile a probe, a
+//! memory limit or an operator may end the process, at every start and on every member. So the state is
+//! opened again, however often that happened, and the operator is told how often ([`advice`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -40,6 +40,19 @@ impl Attempt {
     }
 }
 
+/// What an operator is told after `lost` attempts that did not return, to open the state in `state`.
+pub(crate) fn advice(lost: u32, state: &Path) -> Option<String> {
+    (lost > 0).then(|| {
+        format!(
+            "this process ended while it opened its state, {lost} times in a row; that is no sign of \
+             damage, so the state is opened again: give it the time and the memory that it needs (a \
+             startup probe, a memory limit); to have it rebuilt from the log or from a peer instead, \
+             stop the node and move {} away",
+            state.display()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +70,11 @@ mod tests {
         assert_eq!(lost(), 0);
         fs::write(folder.path().join("state.opening"), "").unwrap();
         assert_eq!(lost(), 1);
+        assert_eq!(advice(0, folder.path()), None);
+        assert!(
+            advice(3, folder.path())
+                .unwrap()
+                .contains("3 times in a row")
+        );
     }
 }

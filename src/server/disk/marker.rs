@@ -25,6 +25,11 @@ pub(crate) enum Marker {
     LeaseTripped,
     /// In the data directory: the state was found to be damaged while the node ran, and how.
     StateDamaged,
+    /// In the data directory: the name of the folder of a state that was set aside and is to be opened
+    /// again, because no leader was heard of without it. See [`super::state_dirs`].
+    StateReopen,
+    /// In the folder of a state that was set aside: it was opened again, and is not once more.
+    StateReopened,
     /// In the data directory: how many processes in a row began to open the state and did not come
     /// back. See [`super::attempt`].
     StateOpening,
@@ -49,6 +54,8 @@ impl Marker {
             Self::Removed => "removed",
             Self::LeaseTripped => "leader-lease.tripped",
             Self::StateDamaged => "state.damaged",
+            Self::StateReopen => "state.reopen",
+            Self::StateReopened => "reopened",
             Self::StateOpening => "state.opening",
             Self::StateInUse => "state.current",
             Self::StateReceived => "received",

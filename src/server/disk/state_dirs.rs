@@ -9,6 +9,9 @@
 //! A state that is complete has a file `received` in it, which names the entry that it ends with.
 //! Whether it counts depends on the log: only if the log begins after that very entry has consensus
 //! accepted it, and anything else is removed ([`StateDirs::accepted`]).
+//!
+//! A state that is damaged is set aside, as `state.damaged-1` (or another number). Where no member can
+//! lead without it, it is put back once, and opened again ([`StateDirs::reopen`]).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -19,6 +22,8 @@ use crate::types::{LogId, LogIndex, Term};
 
 const STATE: &str = "state";
 const PREFIX: &str = "state-";
+const ASIDE: &str = "state.damaged-";
+const UNUSED: &str = "state.unused-";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -114,6 +119,83 @@ impl StateDirs {
         Marker::StateReceived.write(path, &text)
     }
 
+    /// Sets the state in use aside; returns where it lies then. It may be there already, if an earlier
+    /// start was interrupted.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        self.move_state(ASIDE)
+    }
+
+    /// The state that was set aside last, unless it was opened again since.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn last_aside(&self) -> io::Result<Option<PathBuf>> {
+        let mut number = 1;
+        while self.root.join(format!("{ASIDE}{number}")).try_exists()? {
+            number += 1;
+        }
+        let last = self.root.join(format!("{ASIDE}{}", number - 1));
+        let is_new = last.try_exists()? && !Marker::StateReopened.is_set(&last)?;
+        Ok(is_new.then_some(last))
+    }
+
+    /// Has the next start open the state at `aside` again.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn ask_to_reopen(&self, aside: &Path) -> io::Result<()> {
+        let name = aside.file_name().unwrap_or_default().to_string_lossy();
+        Marker::StateReopen.write(&self.root, &format!("{name}\n"))
+    }
+
+    /// The state that is to be opened again.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn to_reopen(&self) -> io::Result<Option<PathBuf>> {
+        let Some(name) = Marker::StateReopen.read(&self.root)? else {
+            return Ok(None);
+        };
+        let aside = self.root.join(name.trim());
+        let is_one = name.trim().strip_prefix(ASIDE);
+        let is_one = is_one.is_some_and(|number| number.parse::<u64>().is_ok());
+        Ok((is_one && aside.try_exists()?).then_some(aside))
+    }
+
+    /// Puts it in the place of the one in use, which nothing may have open. Once: if it is set aside
+    /// again, it stays there.
+    ///
+    /// # Errors
+    /// A folder cannot be renamed.
+    pub fn reopen(&self) -> io::Result<()> {
+        if let Some(aside) = self.to_reopen()? {
+            Marker::StateReopened.write(&aside, "")?;
+            self.move_state(UNUSED)?;
+            fs::rename(&aside, self.state())?;
+            sync_folder(&self.root)?;
+        }
+        Marker::StateReopen.remove(&self.root)
+    }
+
+    fn move_state(&self, prefix: &str) -> io::Result<PathBuf> {
+        let mut number = 1;
+        let place = loop {
+            let candidate = self.root.join(format!("{prefix}{number}"));
+            if !candidate.try_exists()? {
+                break candidate;
+            }
+            number += 1;
+        };
+        match fs::rename(self.state(), &place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        Ok(place)
+    }
+
     fn incoming(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -192,6 +274,34 @@ mod tests {
         state_dirs.clear().unwrap();
         assert_eq!(state_dirs.accepted(id(9)).unwrap(), None);
         assert_eq!(content(&state_dirs), "old");
+    }
+
+    #[test]
+    fn a_state_that_was_set_aside_is_put_back_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let state_dirs = StateDirs::new(folder.path());
+        assert_eq!(state_dirs.last_aside().unwrap(), None);
+        make(&state_dirs.state(), "first");
+        state_dirs.set_aside().unwrap();
+        make(&state_dirs.state(), "second");
+        let aside = state_dirs.set_aside().unwrap();
+        assert_eq!(state_dirs.last_aside().unwrap(), Some(aside.clone()));
+        make(&state_dirs.state(), "lacks everything");
+        assert_eq!(state_dirs.to_reopen().unwrap(), None);
+        state_dirs.ask_to_reopen(&aside).unwrap();
+        assert_eq!(state_dirs.to_reopen().unwrap(), Some(aside.clone()));
+        for _ in 0..2 {
+            state_dirs.reopen().unwrap();
+            assert_eq!(content(&state_dirs), "second");
+            assert_eq!(state_dirs.to_reopen().unwrap(), None);
+        }
+        assert_eq!(state_dirs.set_aside().unwrap(), aside);
+        assert_eq!(state_dirs.last_aside().unwrap(), None);
+        // What is no name of such a state names none.
+        for name in ["../elsewhere", "log", "state.damaged-x"] {
+            Marker::StateReopen.write(folder.path(), name).unwrap();
+            assert_eq!(state_dirs.to_reopen().unwrap(), None, "{name}");
+        }
     }
 
     #[test]

@@ -4,5 +4,6 @@
 pub(crate) mod backups;
 pub(crate) mod certificates;
 pub mod offline;
+pub(crate) mod reopening;
 pub(crate) mod start;
 pub mod supervisor;

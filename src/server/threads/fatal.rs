@@ -127,6 +127,11 @@ impl Fatal {
         }
     }
 
+    /// The node ends, for a reason that is none of its parts' failure.
+    pub(crate) fn give_up(&self, reason: &str) {
+        self.strike(reason);
+    }
+
     fn strike(&self, reason: &str) {
         self.tell(reason);
         if self.exit {

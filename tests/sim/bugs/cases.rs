@@ -295,6 +295,8 @@ pub(super) const CASES: &[Case] = &[
     witness(&[QuarantineForgotten]),
     witness(&[OlderVotesForgotten]),
     witness(&[ProvenMarkAfterWrites]),
+    witness(&[AsideForEver]),
+    witness(&[KillsProveDamage]),
     // Requests and exactly-once.
     hidden(
         &[WaitersByIndex],

@@ -18,13 +18,13 @@ use crate::node::recovery::{
 use crate::raft::{Configuration, Payload, RestoredState};
 use crate::server::config::Config;
 use crate::server::disk::attempt::Attempt;
-use crate::server::disk::bootstrap;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::log_thread::restore;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{StateStore, StoreOptions};
+use crate::server::disk::{attempt, bootstrap};
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
 use crate::types::{Incarnation, LogId};
@@ -143,17 +143,28 @@ impl<'a> InProgress<'a> {
             Step::SetStateAside { why } => {
                 self.store = None;
                 self.settle()?;
-                self.warnings
-                    .push(set_aside(&self.state_dirs.state(), &why)?);
+                self.warnings.push(set_aside(&self.state_dirs, &why)?);
                 let removed = Marker::StateDamaged.remove(path);
                 removed.map_err(io_error("removing the mark of damage"))?;
+                let wanted = self.state_dirs.to_reopen().map_err(looking())?;
                 self.facts.state = StateFacts {
                     is_set_aside: true,
+                    is_wanted_back: wanted.is_some(),
                     ..StateFacts::default()
                 };
             }
             Step::OpenState => self.open_state()?,
             Step::AdoptState => self.adopt_state()?,
+            Step::ReopenState => {
+                self.store = None;
+                let reopened = self.state_dirs.reopen();
+                reopened.map_err(io_error("putting back the state that was set aside"))?;
+                tracing::warn!(
+                    "no leader was heard of while this node had no state: the one that was set aside \
+                     is opened again"
+                );
+                self.facts.state = StateFacts::default();
+            }
             Step::Quarantine => {
                 let (log, facts) = self.open();
                 log.begin_quarantine()?;
@@ -251,12 +262,14 @@ impl<'a> InProgress<'a> {
     fn open_state(&mut self) -> Result<(), StartError> {
         self.settle()?;
         let marking = || io_error("marking the opening of the state");
-        let attempt = Attempt::begin(self.data_dir.path(), self.facts.state.lost_openings);
-        let attempt = attempt.map_err(marking())?;
+        let lost = Attempt::lost(self.data_dir.path()).map_err(marking())?;
+        if let Some(advice) = attempt::advice(lost, &self.state_dirs.state()) {
+            tracing::warn!("{advice}");
+        }
+        let attempt = Attempt::begin(self.data_dir.path(), lost).map_err(marking())?;
         let options = store_options(self.config.storage.cache_bytes);
         let opened = StateStore::open(&self.state_dirs.state(), &options);
         attempt.end().map_err(marking())?;
-        self.facts.state.lost_openings = 0;
         let store = match opened {
             Err(error) if error.is_damage() => {
                 self.facts.state.opened = Some(StateOpening::Damaged(error.to_string()));
@@ -347,6 +360,11 @@ impl<'a> InProgress<'a> {
 fn look(path: &Path) -> io::Result<Disk> {
     let removed = Marker::Removed.read(path)?;
     let damage_mark = Marker::StateDamaged.read(path)?;
+    #[cfg(leasehold_bugs)]
+    let damage_mark = match planted!(KillsProveDamage) && Attempt::lost(path)? >= 2 {
+        true => Some("opening it crashed this process".to_owned()),
+        false => damage_mark,
+    };
     let has_log = path.join("vote").try_exists()? || path.join("log").try_exists()?;
     Ok(Disk {
         path: path.to_owned(),
@@ -360,7 +378,7 @@ fn look(path: &Path) -> io::Result<Disk> {
         },
         state: StateFacts {
             damage_mark: damage_mark.map(|why| why.trim().to_owned()),
-            lost_openings: Attempt::lost(path)?,
+            is_wanted_back: StateDirs::new(path).to_reopen()?.is_some(),
             ..StateFacts::default()
         },
     })
@@ -390,20 +408,9 @@ pub(super) fn store_options(cache_bytes: u64) -> StoreOptions {
 }
 
 /// Moves an unusable state aside: the complete log or a peer replaces it.
-fn set_aside(state: &Path, why: &str) -> Result<String, StartError> {
-    let mut number = 1;
-    let aside = loop {
-        let candidate = state.with_extension(format!("damaged-{number}"));
-        if !candidate.exists() {
-            break candidate;
-        }
-        number += 1;
-    };
-    match std::fs::rename(state, &aside) {
-        // Left by an earlier start that was interrupted.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        renamed => renamed.map_err(io_error("setting the damaged state aside"))?,
-    }
+fn set_aside(state_dirs: &StateDirs, why: &str) -> Result<String, StartError> {
+    let aside = state_dirs.set_aside();
+    let aside = aside.map_err(io_error("setting the damaged state aside"))?;
     let warning = format!(
         "the state of this node is unusable ({why}): it was moved to {} and is rebuilt from the \
          log, or from a peer if the log was truncated; delete that directory once you have \

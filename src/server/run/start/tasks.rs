@@ -14,9 +14,11 @@ use crate::server::admin::probes::NodeProbes;
 use crate::server::admin::service::AdminService;
 use crate::server::config::Config;
 use crate::server::disk::quota::QuotaWatch;
+use crate::server::disk::state_dirs::StateDirs;
 use crate::server::metrics::UPKEEP_INTERVAL;
 use crate::server::run::backups::Backups;
 use crate::server::run::certificates::{Certificates, PortCertificate};
+use crate::server::run::reopening::LeaderlessWatch;
 use crate::server::session::drain::Drain;
 use crate::server::session::{Sessions, exports};
 use crate::server::status::reload::ReloadReports;
@@ -52,6 +54,16 @@ impl Drop for AbortOnDrop {
     }
 }
 
+/// Looks for a leader while the node has no state.
+fn leaderless_watch(config: &Config, shared: &Shared) -> LeaderlessWatch {
+    LeaderlessWatch {
+        node: shared.node.clone(),
+        lacks_state: shared.startup.lacks_state,
+        state_dirs: StateDirs::new(&config.node.data_dir),
+        fatal: shared.fatal.clone(),
+    }
+}
+
 impl Tasks {
     /// Starts the tasks. Clients are served from now on.
     pub(super) fn new(
@@ -77,6 +89,7 @@ impl Tasks {
             on_fatal: shared.fatal.for_store(),
         };
         tending.spawn(quota.run());
+        tending.spawn(leaderless_watch(config, shared).watch());
         let backups_end = Arc::new(AtomicBool::new(false));
         if let Some(config) = config.backup.clone() {
             let backups = Backups {

@@ -167,3 +167,22 @@ async fn the_directory_is_locked_before_the_clock_is_read_and_the_ports_open_las
         "a node that has stopped lets go of its data"
     );
 }
+
+/// A probe or a memory limit ends the process while a large state is opened, on every member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_while_a_state_is_opened_prove_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configuration(folder.path(), "");
+    let data_dir = config.node.data_dir.clone();
+    for lost in [0, 2, 9] {
+        if lost > 0 {
+            std::fs::write(Marker::StateOpening.path(&data_dir), format!("{lost}\n")).unwrap();
+        }
+        let (options, clock) = (ServerOptions::default(), Arc::new(SystemClock));
+        let server = Server::start_in_stages(config.clone(), options, clock, |_| ()).await;
+        server.unwrap().shutdown().await;
+        let_go_of(&data_dir.join("state")).await;
+        assert!(!data_dir.join("state.damaged-1").exists(), "{lost}");
+        assert!(!Marker::StateOpening.is_set(&data_dir).unwrap());
+    }
+}
