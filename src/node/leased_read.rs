@@ -85,9 +85,7 @@ use std::time::Duration;
 
 use crate::api::{Consistency, ReadInfo, ReadPath, ResponseHeader};
 use crate::raft::{LeaseCell, Published, ReadPermit, Staleness, StalenessBound};
-use crate::time::Clock;
-#[cfg(leasehold_bugs)]
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 use crate::types::{ClusterId, LogIndex, NodeId, Term};
 
 /// The properties of a read that determine how it may be answered.
@@ -132,6 +130,8 @@ pub struct Source<T> {
 /// allocate.
 #[derive(Debug)]
 pub struct ReadBuffer<T> {
+    /// What the reader's clock has said.
+    guard: ClockGuard,
     /// One for each read that was looked up; `None` if no answer was possible anyway.
     found: Vec<Option<Source<T>>>,
     #[cfg(leasehold_bugs)]
@@ -141,10 +141,38 @@ pub struct ReadBuffer<T> {
 impl<T> Default for ReadBuffer<T> {
     fn default() -> Self {
         Self {
+            guard: ClockGuard::default(),
             found: Vec::new(),
             #[cfg(leasehold_bugs)]
             kept: PreviousBatch::default(),
         }
+    }
+}
+
+/// Notices that the clock of a reader ran backwards between two of its batches. The driver may not have
+/// looked at the clock meanwhile, so lease and age would seem younger than they are (A4).
+#[derive(Debug, Default)]
+struct ClockGuard {
+    /// The reader's last reading.
+    last: Instant,
+    /// The first reading after its clock ran backwards last.
+    ran_back: Option<Instant>,
+}
+
+impl ClockGuard {
+    #[inline]
+    fn note(&mut self, now: Instant) {
+        if now.went_back_since(self.last) && !planted!(ReaderForgetsItsClock) {
+            self.ran_back = Some(now);
+        }
+        self.last = now;
+    }
+
+    /// Whether what is good for `length` at most is from after that.
+    #[inline]
+    fn trusts(&self, now: Instant, length: Duration) -> bool {
+        self.ran_back
+            .is_none_or(|ran_back| now.certainly_after(ran_back + length))
     }
 }
 
@@ -316,7 +344,6 @@ where
             staleness,
             buffer,
         } = self.0;
-        #[cfg(leasehold_bugs)]
         let mut buffer = buffer;
         let (mut permit, mut bound, mut lapsed) = (None, None, false);
         let released = !matches!(ground, Ground::Own { .. });
@@ -327,7 +354,11 @@ where
             let now = clock.now();
             #[cfg(leasehold_bugs)]
             let now = buffer.kept.clock(now);
-            bound = staleness.map(|staleness| staleness.bound(now));
+            buffer.guard.note(now);
+            let guard = &buffer.guard;
+            bound = staleness
+                .filter(|staleness| guard.trusts(now, staleness.is_looked_after_within()))
+                .and_then(|staleness| staleness.bound(now));
             let mut looked = reads.iter().take(buffer.found.len());
             if let Ground::Own {
                 commit,
@@ -336,6 +367,7 @@ where
                 && looked.any(|read| wants_lease(read.consistency()))
             {
                 permit = lease.permit(now, *commit);
+                permit = permit.filter(|_| guard.trusts(now, lease.longest()));
                 lapsed = permit.is_none();
             }
             planted!(MemoizedCheck => permit = buffer.kept.memo(now, permit));

@@ -324,6 +324,10 @@ bugs! {
         ["age_counts_only_what_is_applied"]
     AgeBySlowerClock "A5" "an age is measured by the slower clock, as if no clock were too slow"
         ["raft::staleness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
+    AgeFromTheFuture "A4" "an age is given by a reading from before it began"
+        ["raft::staleness::tests::an_age_is_that_of_the_faster_clock_stretched_by_the_drift"]
+    ReaderForgetsItsClock "A4" "a reader does not notice that its clock ran backwards"
+        ["node::tests::a_reader_whose_clock_ran_backwards_trusts_neither_lease_nor_age"]
     AgeOverStepBack "A4" "ages are still given after a clock ran backwards"
         ["age_is_forgotten_when_a_clock_runs_back"]
     LeaderAgeIsNow "Q1" "a leader's state is as old as its last look, not as its last quorum"

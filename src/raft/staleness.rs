@@ -43,6 +43,8 @@ pub struct Staleness {
     index: LogIndex,
     drift_ppm: u32,
     granularity: Duration,
+    /// The node looks at its clock at least so often, and forgets all ages if that ran backwards.
+    looks_every: Duration,
 }
 
 /// Proof that a state which contains an index is no older than a duration. Made only by
@@ -54,25 +56,35 @@ pub struct StalenessBound {
 }
 
 impl Staleness {
-    /// How old a state that contains the index can be at `now`, which was read after the state.
-    pub fn bound(&self, now: Instant) -> StalenessBound {
+    /// How old a state that contains the index can be at `now`, which was read after the state. `None`
+    /// if that is before it all began: then a clock ran backwards since, and tells nothing (A4).
+    pub fn bound(&self, now: Instant) -> Option<StalenessBound> {
+        if now.went_back_since(self.as_of) && !planted!(AgeFromTheFuture) {
+            return None;
+        }
         let passed = now.at_most_since(self.as_of) + self.granularity;
-        planted!(AgeBySlowerClock => return StalenessBound {
+        planted!(AgeBySlowerClock => return Some(StalenessBound {
             index: self.index,
             staleness: now.at_least_since(self.as_of),
-        });
+        }));
         // A clock that is too slow has counted (1 - rho) of what passed.
         let slowest = u128::from(1_000_000_u32.saturating_sub(self.drift_ppm).max(1));
         let nanos = (passed.as_nanos() * 1_000_000).div_ceil(slowest);
-        StalenessBound {
+        Some(StalenessBound {
             index: self.index,
             staleness: Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
-        }
+        })
+    }
+
+    /// Who has seen the clock run backwards can count on it again after this time: then the node has seen
+    /// it, too.
+    pub fn is_looked_after_within(&self) -> Duration {
+        self.looks_every
     }
 
     /// How old the state can be at `now`, for people to see. No read is answered on it.
-    pub fn age(&self, now: Instant) -> Duration {
-        self.bound(now).staleness
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.bound(now).map(|bound| bound.staleness)
     }
 }
 
@@ -145,6 +157,7 @@ impl StalenessTracker {
             index,
             drift_ppm: timing.max_drift_ppm,
             granularity: timing.clock_granularity,
+            looks_every: timing.election_timeout_max,
         };
         if self.next.is_none_or(|next| index <= next.index) {
             self.next = Some(fresh);
@@ -182,9 +195,10 @@ impl StalenessTracker {
                     index,
                     drift_ppm,
                     granularity,
+                    looks_every,
                 } = fresh;
                 digest.age(*as_of);
-                digest.value(&(index, drift_ppm, granularity));
+                digest.value(&(index, drift_ppm, granularity, looks_every));
             }
         }
     }
@@ -248,10 +262,17 @@ mod tests {
             raw: at(1500).raw,
         };
         // 979 ms and 1 ms of granularity, by a clock that may be 2 % slow.
-        assert_eq!(staleness.bound(now).staleness(), ms(1000));
-        assert_eq!(staleness.bound(now).index(), LogIndex(1));
-        let back = staleness.bound(at(900)).staleness();
-        assert!(back > Duration::ZERO && back < ms(2));
+        let bound = staleness.bound(now).expect("the clock goes on");
+        assert_eq!(bound.staleness(), ms(1000));
+        assert_eq!(bound.index(), LogIndex(1));
+        // One of its clocks ran backwards, and the driver has not looked at them since.
+        for back in [
+            at(999),
+            Instant { raw: 0, ..now },
+            Instant { boot: 0, ..now },
+        ] {
+            assert_eq!(staleness.bound(back), None, "{back}");
+        }
     }
 
     #[test]

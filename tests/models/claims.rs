@@ -258,7 +258,9 @@ impl World {
         let Some(staleness) = replica.core.published().staleness() else {
             return;
         };
-        let bound = staleness.bound(replica.clock);
+        let Some(bound) = staleness.bound(replica.clock) else {
+            return;
+        };
         if replica.applied < bound.index() {
             return;
         }

@@ -529,6 +529,54 @@ fn a_leased_read_is_not_answered_from_a_state_that_lacks_what_was_committed_befo
     assert!(matches!(read_at(published.commit()), ReadResult::Answer(_)));
 }
 
+/// The driver has not looked at the clock since: by its word the lease holds, and the state is young.
+#[test]
+fn a_reader_whose_clock_ran_backwards_trusts_neither_lease_nor_age() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.put(leader);
+    world.advance(20);
+    let published = world.nodes[&leader].node.published();
+    let back = |millis: u64| Instant {
+        raw: world.now.raw - millis * 1_000_000,
+        ..world.now
+    };
+    let reader = Reader {
+        lease_margin: Duration::ZERO,
+    };
+    let mut buffer = ReadBuffer::default();
+    let mut is_answered = |now, consistency| {
+        let demand = Demand {
+            consistency,
+            min_revision: 0,
+        };
+        let source = Source {
+            found: (),
+            applied: published.commit(),
+            revision: 1,
+        };
+        let kept = std::mem::take(&mut buffer);
+        let captured = Captured::of(std::slice::from_ref(&demand), &published, kept);
+        let looked = captured.look(|_| Ok::<_, ()>(ControlFlow::Break(source.clone())));
+        let mut judged = looked.unwrap().judge(&At(now));
+        let (_, result) = judged.next(&reader).expect("one read was captured");
+        buffer = judged.finish().1;
+        matches!(result, ReadResult::Answer(_))
+    };
+    let leased = Consistency::LeaseOnly;
+    let young = Consistency::MaxStaleness(Duration::from_secs(5));
+    // What is asked for is of a moment ago, so another millisecond changes nothing.
+    for (now, expected) in [
+        (back(1), true),
+        (world.now, true),
+        (back(1), false),
+        (world.now, false),
+    ] {
+        assert_eq!(is_answered(now, leased), expected, "{now}");
+        assert_eq!(is_answered(now, young), expected, "{now}, age");
+    }
+}
+
 /// A clock that stands still.
 struct At(Instant);
 

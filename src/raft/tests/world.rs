@@ -823,7 +823,7 @@ impl World {
     pub(super) fn age(&self, id: u64) -> Option<StalenessBound> {
         let site = &self.sites[&id];
         let staleness = site.node.as_ref()?.published.staleness()?;
-        Some(staleness.bound(site.clock(self.real)))
+        staleness.bound(site.clock(self.real))
     }
 
     /// Exclusivity: where a lease is valid, nobody was elected later (O2).

@@ -140,13 +140,13 @@ impl NodeProbes {
         let Some(fresh) = self.node.published.staleness() else {
             return Check::failed("caught_up", "the leader's commit index is not applied yet");
         };
-        let age = fresh.age(self.node.clock.now());
-        match age <= most {
-            true => Check::ok("caught_up"),
-            false => Check::failed(
+        match fresh.age(self.node.clock.now()) {
+            Some(age) if age <= most => Check::ok("caught_up"),
+            Some(age) => Check::failed(
                 "caught_up",
                 format!("the state may be stale by up to {:.1}s", age.as_secs_f64()),
             ),
+            None => Check::failed("caught_up", "the clock of this node ran backwards"),
         }
     }
 

@@ -100,7 +100,7 @@ impl AdminService {
         let leader = self.node.published.leader();
         let known = leader.and_then(|leader| self.node.directory.member(leader));
         let fresh = self.node.published.staleness();
-        let staleness = fresh.map(|fresh| fresh.age(self.node.clock.now()));
+        let staleness = fresh.and_then(|fresh| fresh.age(self.node.clock.now()));
         json!({
             "name": name,
             "id": self.node.member_id.to_string(),

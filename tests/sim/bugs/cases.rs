@@ -195,6 +195,8 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[AgeOfNewestName], Aim::Drawn, 100, &["L8"]),
     witness(&[AgeUnapplied]),
     seeds(&[AgeBySlowerClock], Aim::Drawn, 40, &["L8"]),
+    witness(&[AgeFromTheFuture]),
+    witness(&[ReaderForgetsItsClock]),
     witness(&[AgeOverStepBack]),
     seeds(&[LeaderAgeIsNow], Aim::Play(1), 1_300, &["L8"]),
     seeds(&[MinRevisionIgnored], Aim::Drawn, 40, &["C9"]),
