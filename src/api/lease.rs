@@ -103,6 +103,9 @@ pub enum LeaseKept {
     Renewed {
         /// Its time to live.
         ttl_ms: u64,
+        /// The log index of its grant. A client that asked by the id alone names it from now on, and does
+        /// not renew the next lease of that id (T14).
+        grant_index: u64,
     },
     /// There is no such lease.
     NotFound,

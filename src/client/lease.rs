@@ -367,7 +367,11 @@ impl LeaseClient {
     /// # Cancel safety
     /// Safe.
     pub async fn keep_alive_once(&self, lease: impl Into<LeaseRef>) -> Result<Duration, Error> {
-        let lease = lease.into();
+        Ok(self.renewed_once(lease.into()).await?.1)
+    }
+
+    /// Renews a lease once. Also says which grant it is: another lease may have its id later (T14).
+    async fn renewed_once(&self, lease: LeaseRef) -> Result<(LeaseRef, Duration), Error> {
         let timeout = self.client.inner.options.timeout;
         let deadline = deadline_after(timeout);
         loop {
@@ -375,7 +379,17 @@ impl LeaseClient {
             let kept = self.client.renew(vec![lease], left).await?;
             let kept = kept.first().copied().unwrap_or(LeaseKept::Undecided);
             let (kind, why) = match kept {
-                LeaseKept::Renewed { ttl_ms } => return Ok(Duration::from_millis(ttl_ms)),
+                LeaseKept::Renewed {
+                    ttl_ms,
+                    grant_index,
+                } => {
+                    let id = lease.id;
+                    let renewed = match planted!(KeepsBareId) {
+                        true => lease,
+                        false => LeaseRef { id, grant_index },
+                    };
+                    return Ok((renewed, Duration::from_millis(ttl_ms)));
+                }
                 LeaseKept::NotFound => (ErrorKind::LeaseNotFound, "there is no such lease"),
                 LeaseKept::Expired => (ErrorKind::LeaseExpired, "it was not renewed in time"),
                 LeaseKept::Revoked => (ErrorKind::LeaseNotFound, "it was revoked"),
@@ -393,7 +407,9 @@ impl LeaseClient {
         }
     }
 
-    /// Keeps a lease alive until the keeper is dropped. Renews it once, to learn its time to live.
+    /// Keeps a lease alive until the keeper is dropped. Renews it once, to learn its time to live, and
+    /// which grant it is: if it ends and its id is granted again, it is lost, and the next lease of that
+    /// id is not renewed.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -413,9 +429,8 @@ impl LeaseClient {
     /// # Cancel safety
     /// Safe.
     pub async fn keep_alive(&self, lease: impl Into<LeaseRef>) -> Result<LeaseKeeper, Error> {
-        let lease = lease.into();
         let sent = SendTime::now();
-        let ttl = self.keep_alive_once(lease).await?;
+        let (lease, ttl) = self.renewed_once(lease.into()).await?;
         Ok(LeaseKeeper::begin(&self.client, lease, ttl, sent))
     }
 

@@ -357,7 +357,7 @@ impl Task {
                 Err(error) => Err(error),
             };
             let lost = match result {
-                Ok(LeaseKept::Renewed { ttl_ms }) => {
+                Ok(LeaseKept::Renewed { ttl_ms, .. }) => {
                     let ttl = Duration::from_millis(ttl_ms);
                     kept.renewed(&batch.sent, ttl);
                     let interval = jittered(self.options.interval(ttl), &mut self.random);

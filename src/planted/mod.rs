@@ -525,6 +525,8 @@ bugs! {
     ExpiryOfAnyTerm "T3" "an expiry counts whichever leadership decided it"
         ["kv::tests::leases::t3_the_expiry_of_another_term_changes_nothing"]
     ExpiryKept "T3" "what a deposed leader had decided to expire is proposed when it leads again"
+    KeepsBareId "T14" "whoever keeps a lease by its id keeps the next one of that id, too"
+        ["client::tests::leases::t14_a_keeper_of_an_id_names_the_grant_from_its_first_renewal_on"]
     LeaseIdReused "T14" "what was meant for a lease hits the next one of its id"
         ["kv::tests::leases::t14_what_is_meant_for_an_earlier_lease_of_the_id_does_not_hit_the_next"]
     KeyNotDetached "T7, S17" "a key that moves to another lease stays attached to the first"

@@ -258,7 +258,10 @@ async fn a_keep_alive_of_ten_thousand_ids_some_bad_has_one_result_each_and_the_s
             assert_eq!(kept.len(), leases.len());
             for (place, kept) in kept.into_iter().enumerate() {
                 let expected = bad.iter().find(|(bad, ..)| *bad == place);
-                let renewed = LeaseKept::Renewed { ttl_ms: 60_000 };
+                let renewed = LeaseKept::Renewed {
+                    ttl_ms: 60_000,
+                    grant_index: good.grant_index,
+                };
                 assert_eq!(
                     kept,
                     expected.map_or(renewed, |(.., kept)| *kept),

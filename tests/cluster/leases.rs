@@ -240,7 +240,8 @@ async fn a_client_that_knows_only_followers_keeps_leases() {
 async fn bad_ids_in_a_keep_alive_cost_the_good_ones_nothing() {
     let cluster = Cluster::start(3);
     let client = cluster.client().await;
-    let good = client.lease().grant(KEPT_FOR, None).await.unwrap().id;
+    let granted = client.lease().grant(KEPT_FOR, None).await.unwrap().lease();
+    let (good, grant_index) = (granted.id, granted.grant_index);
     let mut leases = vec![LeaseRef::id(good); 10_000];
     leases[5] = LeaseRef::id(i64::MAX);
     leases[6] = LeaseRef::id(-3);
@@ -261,7 +262,13 @@ async fn bad_ids_in_a_keep_alive_cost_the_good_ones_nothing() {
         for (place, kept) in kept.into_iter().enumerate() {
             match place {
                 5 | 6 | 9_999 => assert_eq!(kept, LeaseKept::NotFound),
-                _ => assert_eq!(kept, LeaseKept::Renewed { ttl_ms: 30_000 }),
+                _ => assert_eq!(
+                    kept,
+                    LeaseKept::Renewed {
+                        ttl_ms: 30_000,
+                        grant_index
+                    }
+                ),
             }
         }
     }
@@ -453,6 +460,34 @@ async fn a_keeper_says_why_its_lease_is_lost_and_says_it_last() {
     let cause = tokio::time::timeout(PATIENCE, keeper.lost()).await;
     assert_eq!(cause.expect("it is lost"), LostCause::Unreachable);
     assert_eq!(keeper.remaining(), Duration::ZERO);
+}
+
+/// T14: a keeper that was given an id alone keeps the lease that it found, and no later one of that id.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_a_keeper_of_an_id_does_not_renew_the_next_lease_of_that_id() {
+    let cluster = Cluster::start(3);
+    let (client, other) = (cluster.client().await, cluster.client().await);
+    let id = 4711;
+    let with_id = || Some(LeaseGrantOptions::new().with_id(id));
+    client.lease().grant(KEPT_FOR, with_id()).await.unwrap();
+    let keeper = client.lease().keep_alive(id).await.unwrap();
+    assert_ne!(keeper.lease(), LeaseRef::id(id), "it names the grant");
+    // The next owner of the id, to whom the keeper means nothing.
+    other.lease().revoke(keeper.lease()).await.unwrap();
+    let next = other.lease().grant(KEPT_FOR, with_id()).await.unwrap();
+    other
+        .put("k", "v", Some(PutOptions::new().with_lease(next.lease())))
+        .await
+        .unwrap();
+    let cause = tokio::time::timeout(PATIENCE, keeper.lost()).await;
+    let cause = cause.expect("a renewal that finds another lease under its id");
+    let over = [LostCause::Revoked, LostCause::NotFound];
+    assert!(over.contains(&cause), "{cause:?}");
+    // What the keeper does last touches nothing of it either.
+    let _ = keeper.revoke().await;
+    let found = other.lease().time_to_live(id, None).await.unwrap();
+    assert_eq!(found.grant_index, next.lease().grant_index);
+    assert!(other.get("k", None).await.unwrap().kv().is_some());
 }
 
 /// X8: everything about leases is found again after a restart of all.

@@ -267,7 +267,7 @@ impl World {
                 let Some(held) = &mut this.held else { return };
                 let (id, ttl) = (held.lease.id, held.ttl_ms * MS);
                 match kept[0] {
-                    LeaseKept::Renewed { ttl_ms } => {
+                    LeaseKept::Renewed { ttl_ms, .. } => {
                         let until = asked.sent + this.usable(ttl_ms);
                         let held = this.held.as_mut().expect("it was there");
                         held.until = held.until.max(until);

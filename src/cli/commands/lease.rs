@@ -141,13 +141,19 @@ async fn keep_alive(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let id = arguments.id;
+    // Pinned by the first renewal: a later lease of this id is another's (T14).
+    let mut lease = LeaseRef::id(id);
     let mut patience = None;
     loop {
-        let request = Request::LeaseKeepAlive(vec![LeaseRef::id(id)]);
+        let request = Request::LeaseKeepAlive(vec![lease]);
         let answer = connection.call(request, Consistency::default()).await;
         let wait = match answer.map(|response| response.body) {
             Ok(ResponseBody::LeaseKeepAlive(kept)) => match kept.first() {
-                Some(LeaseKept::Renewed { ttl_ms }) => {
+                Some(LeaseKept::Renewed {
+                    ttl_ms,
+                    grant_index,
+                }) => {
+                    lease.grant_index = *grant_index;
                     print::kept(out, view, id, *ttl_ms)?;
                     out.flush()?;
                     if arguments.once {

@@ -21,7 +21,10 @@ fn renewing(kept: &'static [LeaseKept]) -> impl Fn(usize, &ClientFrame) -> React
 /// How often a test begins anew on a machine that comes too late for a lease of 0.6 s.
 const ATTEMPTS: usize = 20;
 
-const RENEWED: LeaseKept = LeaseKept::Renewed { ttl_ms: TTL_MS };
+const RENEWED: LeaseKept = LeaseKept::Renewed {
+    ttl_ms: TTL_MS,
+    grant_index: 9,
+};
 
 /// Waits until a lease is renewed. `None` if it is lost before: a machine that is busy elsewhere may come
 /// too late.
@@ -232,7 +235,10 @@ fn t12_s15_a_holder_counts_from_when_it_sent_the_grant_or_the_renewal() {
         let node = fake(&authority, "n1", |_, frame| {
             let mut response = answer("n1", frame).unwrap();
             if let ResponseBody::LeaseKeepAlive(answers) = &mut response.body {
-                answers.fill(LeaseKept::Renewed { ttl_ms: RENEWED_MS });
+                answers.fill(LeaseKept::Renewed {
+                    ttl_ms: RENEWED_MS,
+                    grant_index: 9,
+                });
                 std::thread::sleep(LATE);
             }
             reply(Ok(response))
@@ -288,5 +294,35 @@ fn s15_a_keeper_asks_no_more_often_than_its_share_of_the_time_to_live() {
         let most = passed / soonest + 2 + more;
         assert!(asked <= most, "{asked} in {passed} ms, {more} more");
         assert!(soonest * 4 > TTL_MS, "never more than four in its time");
+    });
+}
+
+/// T14: the next lease of that id is another's.
+#[test]
+fn t14_a_keeper_of_an_id_names_the_grant_from_its_first_renewal_on() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        let keeper = client.lease().keep_alive(3).await.unwrap();
+        let pinned = LeaseRef {
+            id: 3,
+            grant_index: 9,
+        };
+        assert_eq!(keeper.lease(), pinned);
+        let named = || {
+            let calls = node.calls();
+            calls
+                .into_iter()
+                .filter_map(|frame| match frame.call.request {
+                    Request::LeaseKeepAlive(leases) => leases.first().copied(),
+                    _ => None,
+                })
+        };
+        // The first may be asked for more than once.
+        while named().last() != Some(pinned) {
+            assert_eq!(named().last(), Some(LeaseRef::id(3)));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }

@@ -342,7 +342,11 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::RangePage(_) => ResponseBody::RangePage(Default::default()),
         Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),
         Request::LeaseKeepAlive(leases) => {
-            ResponseBody::LeaseKeepAlive(vec![LeaseKept::Renewed { ttl_ms: TTL_MS }; leases.len()])
+            let renewed = LeaseKept::Renewed {
+                ttl_ms: TTL_MS,
+                grant_index: 9,
+            };
+            ResponseBody::LeaseKeepAlive(vec![renewed; leases.len()])
         }
         Request::LeaseGrant(grant) => ResponseBody::LeaseGrant(LeaseGrantResponse {
             id: 9,

@@ -13,7 +13,10 @@ fn free(_: usize, frame: &ClientFrame) -> Reaction {
     match (&frame.call.request, &mut response.body) {
         (_, ResponseBody::LeaseGrant(granted)) => granted.ttl_ms = LONG_MS,
         (_, ResponseBody::LeaseKeepAlive(kept)) => {
-            kept.fill(LeaseKept::Renewed { ttl_ms: LONG_MS });
+            kept.fill(LeaseKept::Renewed {
+                ttl_ms: LONG_MS,
+                grant_index: 9,
+            });
         }
         (_, ResponseBody::Range(range)) => {
             range.kvs[0].key = "queue/0000000000000005-0000000000000001".into();

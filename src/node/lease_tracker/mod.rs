@@ -368,7 +368,10 @@ impl LeaseTracker {
             tracked.is_in_wheel,
             "the wheel comes by every renewed lease"
         );
-        LeaseKept::Renewed { ttl_ms }
+        LeaseKept::Renewed {
+            ttl_ms,
+            grant_index: tracked.terms.lease.grant_index,
+        }
     }
 
     /// How long the lease has, by the slower clock; at least a millisecond while it exists. `None`

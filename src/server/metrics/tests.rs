@@ -47,7 +47,10 @@ fn nothing_is_a_summary_everything_has_help_and_only_counters_end_in_total() {
 fn renewals_are_counted_by_what_became_of_them() {
     use crate::api::LeaseKept;
     let metrics = Metrics::new();
-    let renewed = LeaseKept::Renewed { ttl_ms: 1 };
+    let renewed = LeaseKept::Renewed {
+        ttl_ms: 1,
+        grant_index: 1,
+    };
     let outcomes = [
         (renewed, 5),
         (LeaseKept::NotFound, 4),

@@ -352,6 +352,7 @@ pub(super) const CASES: &[Case] = &[
         2_000,
         &["C1", "R4", "K3", "K1"],
     ),
+    witness(&[KeepsBareId]),
     witness(&[LeaseIdReused]),
     seeds(
         &[KeyNotDetached],
