@@ -529,6 +529,12 @@ mod tests {
                 voters: ids.into(),
                 ..Configuration::default()
             },
+            // It took part in the bootstrap.
+            hard_state: crate::raft::HardState {
+                term: Term(1),
+                vote: Some(ids[0]),
+                ..crate::raft::HardState::default()
+            },
             unproven: true,
             ..crate::raft::RestoredState::default()
         };
