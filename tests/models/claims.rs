@@ -10,6 +10,7 @@ use leasehold::raft::{
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
 use crate::marks::Mark;
+use crate::replica::entries_through;
 use crate::scope::{QUANTUM, QUANTUM_DIVISOR, Scope};
 use crate::world::{NODES, World};
 
@@ -20,7 +21,7 @@ pub(crate) struct Ledger {
     pub(crate) leaders: Vec<(Term, NodeId)>,
     /// The latest vote that each replica is known to have given.
     pub(crate) granted: [Option<(Term, NodeId)>; NODES as usize],
-    /// What was committed, from index 1 on.
+    /// What was committed after the base.
     pub(crate) committed: Vec<Committed>,
     /// The highest index that anybody can have seen applied.
     pub(crate) exposed: LogIndex,
@@ -112,7 +113,7 @@ impl World {
                     ));
                 }
                 if let Verdict::Durable(through) = reply.verdict {
-                    let through = usize::try_from(through.0).unwrap();
+                    let through = entries_through(through);
                     let (log, disk) = (replica.log(), &replica.disk.entries);
                     if log
                         .get(..through)
@@ -138,7 +139,7 @@ impl World {
             return;
         };
         let replica = self.replicas[n].clone();
-        let from = usize::try_from(first.id.index.0 - 1).unwrap();
+        let from = entries_through(first.id.index) - 1;
         for (position, committed) in self.ledger.committed.iter().enumerate().skip(from) {
             let old = replica.disk.entries.get(position).map(hash_of);
             let new = unsaved.entries.get(position - from).map(hash_of);
@@ -170,7 +171,7 @@ impl World {
             return;
         }
         let log = replica.log();
-        let commit = usize::try_from(status.commit.0).unwrap();
+        let commit = entries_through(status.commit);
         Arc::make_mut(&mut self.replicas[n]).looked_at = status.commit;
         let id = self.replicas[n].id;
         if log.len() < commit {

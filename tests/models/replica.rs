@@ -10,7 +10,19 @@ use leasehold::raft::{
     UnsavedState,
 };
 use leasehold::time::Instant;
-use leasehold::types::{LogId, LogIndex, NodeId};
+use leasehold::types::{LogId, LogIndex, NodeId, Term};
+
+/// Where the logs begin: the cluster was bootstrapped, and what was stored then has been cut since. An
+/// election on an empty log would take the votes of all (A25).
+pub(crate) const BASE: LogId = LogId {
+    index: LogIndex(1),
+    term: Term(0),
+};
+
+/// How many entries a log has that ends at `index`.
+pub(crate) fn entries_through(index: LogIndex) -> usize {
+    usize::try_from(index.0 - BASE.index.0).expect("logs of models are short")
+}
 
 /// What a crash leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,7 +37,7 @@ impl Disk {
             self.hard = hard;
         }
         if let Some(first) = unsaved.entries.first() {
-            let keep = usize::try_from(first.id.index.0 - 1).expect("logs of models are short");
+            let keep = entries_through(first.id.index) - 1;
             assert!(keep <= self.entries.len(), "writes leave no hole");
             self.entries.truncate(keep);
             self.entries.extend(unsaved.entries.iter().cloned());
@@ -33,8 +45,7 @@ impl Disk {
     }
 
     pub(crate) fn entry(&self, index: LogIndex) -> Option<&Entry> {
-        let position = usize::try_from(index.0.checked_sub(1)?).ok()?;
-        self.entries.get(position)
+        self.entries.get(entries_through(index).checked_sub(1)?)
     }
 }
 
@@ -93,7 +104,7 @@ impl Replica {
     ) -> Self {
         let restored = RestoredState {
             hard_state: disk.hard,
-            base: LogId::default(),
+            base: BASE,
             base_configuration: configuration.clone(),
             entries: disk.entries.clone(),
             applied,
@@ -120,7 +131,7 @@ impl Replica {
             session: None,
             asked: None,
             digest: 0,
-            looked_at: LogIndex(0),
+            looked_at: BASE.index,
         }
     }
 

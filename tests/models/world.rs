@@ -18,7 +18,7 @@ use leasehold::types::{LogIndex, NodeId, Role};
 
 use crate::claims::Ledger;
 use crate::marks::Mark;
-use crate::replica::{Disk, Replica, Session};
+use crate::replica::{BASE, Disk, Replica, Session};
 use crate::scope::Scope;
 
 /// How many replicas a model has.
@@ -200,7 +200,7 @@ impl World {
                 boot: number * 1_000_000_000_000,
                 raw: number * 777_000_000_000,
             };
-            let (disk, applied) = (Disk::default(), LogIndex(0));
+            let (disk, applied) = (Disk::default(), BASE.index);
             let members = &scope.configuration;
             Arc::new(Replica::start(
                 id,
