@@ -258,6 +258,7 @@ impl Tls {
     ///
     /// # Errors
     /// The first error found.
+    #[cfg(feature = "server")]
     pub(crate) fn load_of_node(paths: &TlsPaths, port: Port) -> Result<Self, TlsError> {
         let tls = Self::load(paths)?;
         tls.verify_own(port).map_err(|error| {
@@ -285,6 +286,7 @@ impl Tls {
 
     /// Whether others with the same authorities accept this side's certificate at `port`. Revocation
     /// is theirs to judge: a list that names this node must not keep it from hearing of the others.
+    #[cfg(feature = "server")]
     fn verify_own(&self, port: Port) -> Result<(), rustls::Error> {
         let mut inner = (*self.inner).clone();
         inner.revoked = Vec::new();
