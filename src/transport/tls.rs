@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use std::{fmt, io};
 
+#[cfg(feature = "server")]
+use rustls::CertificateError;
+use rustls::RootCertStore;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{CertificateError, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
