@@ -342,7 +342,7 @@ fn every_command_of_the_pages_is_one_of_ours() {
     assert!(seen > 12, "{seen}");
     assert!(check_command("leasehold endpoint status --cluster -o table").is_ok());
     for bad in [
-        "leasehold endpoint health",
+        "leasehold endpoint moved",
         "leasehold member lists",
         "leasehold endpoint status --everything",
         "leasehold",
