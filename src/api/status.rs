@@ -44,6 +44,13 @@ pub struct StatusResponse {
     pub cluster_version: u16,
 }
 
+impl StatusResponse {
+    /// Whether the node was taken out of service.
+    pub fn is_drained(&self) -> bool {
+        self.warnings.iter().any(|warning| warning == DRAINED)
+    }
+}
+
 /// The space quota of a node, and whether the alarm is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaStatus {

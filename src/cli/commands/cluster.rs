@@ -45,10 +45,7 @@ async fn status(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let endpoints = match arguments.cluster {
-        false => target.endpoints.clone(),
-        true => members(connection, target).await?,
-    };
+    let endpoints = endpoints_of(arguments, connection, target).await?;
     let (answers, errors) = ask_all(connection, endpoints).await;
     print::status(out, view.format, &answers)?;
     out.flush()?;
@@ -69,6 +66,18 @@ async fn status(
     Err(Failure::new(first.exit, lines.join("\n")))
 }
 
+/// Those that are to be asked.
+async fn endpoints_of(
+    arguments: &StatusArgs,
+    connection: &impl Connection,
+    target: &Target,
+) -> Result<Vec<String>, Failure> {
+    match arguments.cluster {
+        false => Ok(target.endpoints.clone()),
+        true => members(connection, target).await,
+    }
+}
+
 /// Whether each endpoint serves.
 async fn health(
     arguments: &StatusArgs,
@@ -77,10 +86,7 @@ async fn health(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let endpoints = match arguments.cluster {
-        false => target.endpoints.clone(),
-        true => members(connection, target).await?,
-    };
+    let endpoints = endpoints_of(arguments, connection, target).await?;
     let mut all = Vec::new();
     for endpoint in endpoints {
         let began = SystemClock.now();
@@ -106,7 +112,7 @@ async fn health(
 
 /// Why a node that answers does not serve.
 fn problem_of(header: &ResponseHeader, status: &StatusResponse) -> Option<String> {
-    if status.warnings.iter().any(|warning| warning == DRAINED) {
+    if status.is_drained() {
         return Some(DRAINED.to_owned());
     }
     match (status.role, header.leader_id) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::json;
 use super::table::{Align, table};
-use crate::api::{DRAINED, LeaderLeaseStatus, ResponseHeader, StatusResponse};
+use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
 use crate::cli::arguments::Format;
 use crate::types::NodeId;
 
@@ -85,7 +85,7 @@ pub fn health(out: &mut impl Write, format: Format, all: &[EndpointHealth]) -> i
 
 /// Its role, and whether it is out of service.
 fn role(status: &StatusResponse) -> String {
-    match status.warnings.iter().any(|warning| warning == DRAINED) {
+    match status.is_drained() {
         true => format!("{} (drained)", status.role),
         false => status.role.to_string(),
     }

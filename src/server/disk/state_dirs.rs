@@ -133,11 +133,8 @@ impl StateDirs {
     /// # Errors
     /// A folder cannot be read.
     pub fn last_aside(&self) -> io::Result<Option<PathBuf>> {
-        let mut number = 1;
-        while self.root.join(format!("{ASIDE}{number}")).try_exists()? {
-            number += 1;
-        }
-        let last = self.root.join(format!("{ASIDE}{}", number - 1));
+        let last = self.free_number(ASIDE)? - 1;
+        let last = self.root.join(format!("{ASIDE}{last}"));
         let is_new = last.try_exists()? && !Marker::StateReopened.is_set(&last)?;
         Ok(is_new.then_some(last))
     }
@@ -180,15 +177,18 @@ impl StateDirs {
         Marker::StateReopen.remove(&self.root)
     }
 
-    fn move_state(&self, prefix: &str) -> io::Result<PathBuf> {
+    /// The first number, from 1 on, that no folder with `prefix` has.
+    fn free_number(&self, prefix: &str) -> io::Result<u64> {
         let mut number = 1;
-        let place = loop {
-            let candidate = self.root.join(format!("{prefix}{number}"));
-            if !candidate.try_exists()? {
-                break candidate;
-            }
+        while self.root.join(format!("{prefix}{number}")).try_exists()? {
             number += 1;
-        };
+        }
+        Ok(number)
+    }
+
+    fn move_state(&self, prefix: &str) -> io::Result<PathBuf> {
+        let number = self.free_number(prefix)?;
+        let place = self.root.join(format!("{prefix}{number}"));
         match fs::rename(self.state(), &place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
