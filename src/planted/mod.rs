@@ -431,6 +431,10 @@ bugs! {
         ["bootstrap_takes_every_initial_member"]
     VoteIsProof "A25" "a member that may have been emptied is proven by a vote that it gives"
         ["bootstrap_in_vain_proves_nothing"]
+    RestoredByMajority "A26" "a majority of restored members bootstraps the cluster"
+    RestoredUnmarked "A26" "a member that was restored again counts as one that lost nothing"
+    RestoredOtherwise "A26" "members that were restored from different data bootstrap a cluster together"
+        ["raft::consensus::tests::members_that_were_restored_from_different_data_elect_no_leader"]
     EmptiedForgiven "A23" "an initial member whose directory was emptied starts as if its cluster were new"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"

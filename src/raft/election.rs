@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 
 use crate::raft::role::{Campaign, Follower, RoleState};
 use crate::raft::{
-    Ballot, Consensus, Message, PROMISE_MAX, PreVote, PreVoteReply, Reason, TimeoutNow, Vote,
-    VoteReply,
+    Ballot, Consensus, LogOrigin, Message, PROMISE_MAX, PreVote, PreVoteReply, Reason, TimeoutNow,
+    Vote, VoteReply,
 };
 use crate::types::{LogId, LogIndex, NodeId, Term};
 
 impl Consensus {
     pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {
-        self.meet_candidate(question.last, question.bootstrap);
+        self.meet_candidate(question.last, question.origin);
         let ballot = match self.reason_against_pre_vote(term, &question) {
             None => Ballot::Granted,
             Some(reason) => Ballot::Withheld(reason),
@@ -33,6 +33,9 @@ impl Consensus {
         if question.next_term <= self.hard.term || question.next_term <= term {
             return Some(Reason::Term);
         }
+        if self.is_of_another_origin(question.last, question.origin) {
+            return Some(Reason::Origin);
+        }
         self.reason_against_any_election()
             .filter(|_| !planted!(PreVoteUngated))
             .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
@@ -40,7 +43,7 @@ impl Consensus {
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
-        self.meet_candidate(question.last, question.bootstrap);
+        self.meet_candidate(question.last, question.origin);
         planted!(CandidateTrips => if term > self.hard.term
             && let RoleState::Leader(leader) = &self.role
             && leader.lease.is_live(self.now)
@@ -56,7 +59,7 @@ impl Consensus {
             return self.send(from, Message::VoteReply(reply));
         }
         let before = self.hard;
-        if question.last.index == LogIndex(0) {
+        if self.unproven && question.last.index == self.origin.index {
             self.hard.bootstrap = term;
         }
         planted!(VoteIsProof => self.unproven = false);
@@ -111,7 +114,27 @@ impl Consensus {
         if !free && !planted!(TwoVotes) {
             return Some(Reason::Voted);
         }
+        if self.is_of_another_origin(vote.last, vote.origin) {
+            return Some(Reason::Origin);
+        }
         (vote.last < self.log.last() && !planted!(LogIgnored)).then_some(Reason::Log)
+    }
+
+    /// Whether the candidate was restored from other data than this replica, or only one of them was.
+    fn is_of_another_origin(&self, last: LogId, origin: LogOrigin) -> bool {
+        let is_at_ours = self.unproven && last.index == self.origin.index;
+        is_at_ours && origin.hash != self.origin.hash && !planted!(RestoredOtherwise)
+    }
+
+    /// How this replica's log begins, as a candidate says it.
+    fn log_origin(&self) -> LogOrigin {
+        LogOrigin {
+            first: self.log.first(),
+            hash: match self.is_at_origin() {
+                true => self.origin.hash,
+                false => 0,
+            },
+        }
     }
 
     /// The gate before every election that no leader authorised.
@@ -161,7 +184,7 @@ impl Consensus {
             round,
             next_term: self.hard.term.next(),
             last: self.log.last(),
-            bootstrap: self.log.first_term(),
+            origin: self.log_origin(),
         };
         self.ask_voters(Message::PreVote(question));
         self.count_pre_votes();
@@ -218,7 +241,7 @@ impl Consensus {
         planted!(StickyTransferFlag => self.sticky_transfer = transfer_from);
         self.adopt(self.hard.term.next());
         self.hard.vote = Some(self.id);
-        if self.log.is_empty() {
+        if self.is_at_origin() {
             self.hard.bootstrap = self.hard.term;
         }
         let round = self.fresh_round();
@@ -233,7 +256,7 @@ impl Consensus {
         self.ask_voters(Message::Vote(Vote {
             round,
             last: self.log.last(),
-            bootstrap: self.log.first_term(),
+            origin: self.log_origin(),
             promise: self.timing.lease_duration,
             transfer_from,
         }));
@@ -280,10 +303,14 @@ impl Consensus {
 
     /// Whether those who granted it elect this node. An election on an empty log is the bootstrap, and
     /// needs all initial members (A25): one that ever stored an entry refuses, and one that is down may
-    /// have stored some.
+    /// have stored some. So it is on a log that ends with what was restored (A26).
     fn elects(&self, granted: &BTreeSet<NodeId>) -> bool {
         let configuration = self.log.configuration();
-        if self.log.is_empty() && !planted!(BootstrapByMajority) {
+        let by_majority = match self.origin.index {
+            LogIndex(0) => planted!(BootstrapByMajority),
+            _ => planted!(RestoredByMajority),
+        };
+        if self.is_at_origin() && !by_majority {
             return !configuration.voters.is_empty() && configuration.voters.is_subset(granted);
         }
         configuration.has_quorum(|id| granted.contains(&id))
@@ -293,7 +320,7 @@ impl Consensus {
     fn note_bootstrap_awaits(&mut self) {
         self.bootstrap_awaits = match &self.role {
             RoleState::PreCandidate(campaign) | RoleState::Candidate(campaign)
-                if self.log.is_empty() =>
+                if self.is_at_origin() =>
             {
                 &self.log.configuration().voters - &campaign.granted
             }
@@ -301,11 +328,12 @@ impl Consensus {
         };
     }
 
-    /// A candidate's log ends with `last`, and began in the term `bootstrap`.
-    fn meet_candidate(&mut self, last: LogId, bootstrap: Term) {
-        // Its first entry is that of the leader for whose bootstrap this replica voted.
-        let is_ours = bootstrap > Term(0) && bootstrap == self.hard.bootstrap;
-        if last.index > LogIndex(0) && !is_ours {
+    /// A candidate's log ends with `last`.
+    fn meet_candidate(&mut self, last: LogId, origin: LogOrigin) {
+        // Whether its first entry is that of the leader for whose bootstrap this replica voted.
+        let ours = LogId::new(self.origin.index.next(), self.hard.bootstrap);
+        let is_ours = self.hard.bootstrap > Term(0) && origin.first == ours;
+        if last.index > self.origin.index && !is_ours {
             self.meet_an_older_cluster();
         }
     }

@@ -184,6 +184,7 @@ impl Consensus {
             && let Some(through) = quarantine.through
             && self.commit >= through
             && self.log.durable() >= through
+            && !self.holds_what_was_restored()
         {
             // A forgotten vote may still be on its way to a candidate. While it counts there, neither
             // another vote nor a promise nor an acknowledgement of this replica may count.
@@ -198,6 +199,12 @@ impl Consensus {
                 follower.owes_acknowledgement = Some(follower.verified);
             }
         }
+    }
+
+    /// Whether the state may still be the one that this replica was restored with: the cluster goes on
+    /// without that, and from what it was restored is not known here.
+    fn holds_what_was_restored(&self) -> bool {
+        self.origin.index > LogIndex(0) && self.applied < self.log.base().index
     }
 
     /// Pays what is owed, as far as it is durable.

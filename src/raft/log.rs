@@ -83,15 +83,11 @@ impl Log {
         self.entries.back().map_or(self.base, |entry| entry.id)
     }
 
-    /// Whether nothing was ever stored in it, as before the bootstrap.
-    pub(super) fn is_empty(&self) -> bool {
-        self.last().index == LogIndex(0)
-    }
-
-    /// The term of the first entry of all; 0 while there is none, or once it has been cut.
-    pub(super) fn first_term(&self) -> Term {
-        let first = self.entry(LogIndex(1));
-        first.map_or(Term(0), |entry| entry.id.term)
+    /// The first entry that it holds; 0@0 if there is none.
+    pub(super) fn first(&self) -> LogId {
+        self.entries
+            .front()
+            .map_or_else(LogId::default, |entry| entry.id)
     }
 
     /// The last entry that it no longer holds.

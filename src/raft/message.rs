@@ -104,6 +104,15 @@ impl fmt::Debug for RoundId {
     }
 }
 
+/// How a candidate's log begins: what a voter that has stored nothing yet must know of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LogOrigin {
+    /// Its first entry; 0@0 while it has none.
+    pub first: LogId,
+    /// While it has none: the hash of what a restored member was restored from (A26); else 0.
+    pub hash: u128,
+}
+
 /// Would you elect me?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreVote {
@@ -113,8 +122,8 @@ pub struct PreVote {
     pub next_term: Term,
     /// The last entry of the sender's log.
     pub last: LogId,
-    /// The term of the first entry, while the log begins with it; else 0.
-    pub bootstrap: Term,
+    /// How its log begins.
+    pub origin: LogOrigin,
 }
 
 /// Whether a (pre-)vote is given, and if not, why not.
@@ -141,6 +150,8 @@ pub enum Reason {
     Voted,
     /// The voter's log is damaged: its vote would count for more than it knows.
     Quarantined,
+    /// The voter was restored from other data, or with another revision (A26).
+    Origin,
 }
 
 /// The answer to a [`PreVote`].
@@ -159,8 +170,8 @@ pub struct Vote {
     pub round: RoundId,
     /// The last entry of the candidate's log.
     pub last: LogId,
-    /// The term of the first entry, while the log begins with it; else 0.
-    pub bootstrap: Term,
+    /// How its log begins.
+    pub origin: LogOrigin,
     /// How long an authorised voter is asked to promise.
     pub promise: Duration,
     /// The term whose leader handed over to this candidate. It authorises the vote only if it is

@@ -63,8 +63,9 @@ pub use entry::{Entry, Payload, ReadMode};
 pub(crate) use leader_lease::LeaderLease;
 pub use message::{
     APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Heard,
-    Heartbeat, HeartbeatReply, Message, PreVote, PreVoteReply, ReadIndex, ReadIndexReply, Reason,
-    Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote, VoteReply,
+    Heartbeat, HeartbeatReply, LogOrigin, Message, PreVote, PreVoteReply, ReadIndex,
+    ReadIndexReply, Reason, Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote,
+    VoteReply,
 };
 pub use output::{
     HardState, Input, LogBase, Output, ReadId, ReadRefusal, RestoredState, Status, Ticket,

@@ -72,6 +72,9 @@ pub struct RestoredState {
     /// bootstrap of its cluster: it may be a member that lost everything. See
     /// [`Consensus::is_unproven`](super::Consensus::is_unproven).
     pub unproven: bool,
+    /// The member was restored from a backup whose hash this is, the log begins after that, and it
+    /// has not shown since that it takes part in the bootstrap of its cluster (A26).
+    pub restored_from: Option<u128>,
     /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
     pub lease_tripped: bool,
 }

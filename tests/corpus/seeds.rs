@@ -18,8 +18,8 @@ use leasehold::kv::{
     Command, LeaseGrant, LeaseMark, LeaseMarkKind, MemStore, Operation, Space, Span, View,
 };
 use leasehold::raft::{
-    Append, AppendReply, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, Message,
-    Payload, RoundId, Verdict, Vote,
+    Append, AppendReply, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, LogOrigin,
+    Message, Payload, RoundId, Verdict, Vote,
 };
 use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
@@ -250,7 +250,10 @@ fn raft() -> Raft {
             says(Message::Vote(Vote {
                 round: RoundId(5),
                 last: LogId::new(LogIndex(2), Term(1)),
-                bootstrap: Term(1),
+                origin: LogOrigin {
+                    first: LogId::new(LogIndex(1), Term(1)),
+                    hash: 0,
+                },
                 promise: std::time::Duration::from_millis(500),
                 transfer_from: Some(Term(2)),
             })),

@@ -110,6 +110,7 @@ impl Replica {
             applied,
             quarantined: false,
             unproven: false,
+            restored_from: None,
             lease_tripped: false,
         };
         // The core mixes the clock into the seed. Taken out again, rounds are named by the life

@@ -102,6 +102,12 @@ pub(crate) struct SimDisk {
     dice: Dice,
 }
 
+/// A state and the entries that it came from.
+pub(crate) struct Backup {
+    store: MemStore,
+    entries: Vec<Entry>,
+}
+
 /// A whole state, as one member sends it to another.
 #[derive(Clone)]
 pub(crate) struct Received {
@@ -323,6 +329,39 @@ impl SimDisk {
         self.wiped = true;
         self.unproven = None;
         self.bootstrap = Bootstrap::Missing;
+    }
+
+    /// While no process runs, a member of a cluster of `names` is restored from a backup of `of`.
+    pub(crate) fn restore(&mut self, node: usize, of: &Backup, names: Vec<String>) {
+        self.wipe(node);
+        assert!(
+            self.real.is_none(),
+            "real logs are restored by the server's own tests"
+        );
+        self.wiped = false;
+        self.state.replace(of.store.clone());
+        self.state_is_gone = false;
+        self.entries.clone_from(&of.entries);
+        self.base = of
+            .entries
+            .last()
+            .map_or_else(LogId::default, |entry| entry.id);
+        self.hard.term = self.base.term;
+        self.has_log = true;
+        self.bootstrap = Bootstrap::Members(names);
+        self.unproven = Some(UnprovenReason::Restored {
+            base: self.base.index,
+            hash: 7,
+        });
+    }
+
+    /// A backup of all that is here.
+    pub(crate) fn back_up(&self) -> Backup {
+        let applied = self.state.applied().0 as usize;
+        Backup {
+            store: self.state.copy(),
+            entries: self.entries[..applied].to_vec(),
+        }
     }
 
     /// While no process runs, everything is lost but what the data directory remembers.

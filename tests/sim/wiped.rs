@@ -3,7 +3,7 @@
 use leasehold::types::{NodeId, Role};
 
 use crate::clock::{MS, Which};
-use crate::disk::Ending;
+use crate::disk::{Backup, Ending};
 use crate::history::Fate;
 use crate::nemesis::Target::Node;
 use crate::nemesis::{Fault, Way};
@@ -262,6 +262,81 @@ fn a23_a_wiped_member_keeps_its_silence_whoever_founded_the_cluster() {
             returns_from_silence(&mut stage, one);
             stage.ends_well();
         }
+    }
+}
+
+/// Three members that were restored from the same backup and go on: the leader and one that has everything;
+/// and one that is down since it had only a part of what was acknowledged. And the backup.
+fn restored_and_one_behind() -> (Stage, [usize; 3], Backup) {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    let mut stage = Stage::of(options);
+    stage.wait(500);
+    let backup = stage.world.machines[stage.leader()].disk.back_up();
+    for node in 0..3 {
+        stage.world.stop(node, Ending::Kill);
+    }
+    for node in 0..3 {
+        restore(&mut stage, node, &backup);
+    }
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    let nodes = [stage.leader(), stage.other(1), stage.other(2)];
+    stage.write();
+    stage.wait(100);
+    stage.world.stop(nodes[2], Ending::Kill);
+    for _ in 0..3 {
+        stage.write();
+    }
+    stage.wait(100);
+    (stage, nodes, backup)
+}
+
+/// The operator repeats the line that restores `node`.
+fn restore(stage: &mut Stage, node: usize, backup: &Backup) {
+    stage.world.stop(node, Ending::Kill);
+    let names = (1..=3).map(|number| format!("n{number}")).collect();
+    let machine = &mut stage.world.machines[node];
+    machine.disk.restore(node, backup, names);
+    let disk = &stage.world.machines[node].disk;
+    stage.world.judge.stopped(node, disk);
+    stage.world.start(node);
+}
+
+/// A26: n2 is restored again, n1 is down, and n3 lacks what both have acknowledged.
+#[test]
+pub(crate) fn a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged()
+{
+    let (mut stage, [first, second, behind], backup) = restored_and_one_behind();
+    let Fate::Written { revision } = stage.write() else {
+        unreachable!("write() checks it");
+    };
+    stage.world.stop(first, Ending::Kill);
+    restore(&mut stage, second, &backup);
+    stage.world.start(behind);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    stage.world.start(first);
+    stage.until("it leads again", 5_000, |stage| {
+        stage.world.leader() == Some(first)
+    });
+    stage.must_show(second, revision, 5_000);
+    stage.ends_well();
+}
+
+/// A26: n2 and n3 are restored again while n1, which has everything, is down.
+#[test]
+pub(crate) fn a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster() {
+    let (mut stage, [first, second, behind], backup) = restored_and_one_behind();
+    stage.world.stop(first, Ending::Kill);
+    restore(&mut stage, second, &backup);
+    restore(&mut stage, behind, &backup);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
     }
 }
 

@@ -431,6 +431,7 @@ impl World {
             applied: progress.applied.index,
             quarantined: start.quarantined,
             unproven: start.unproven,
+            restored_from: start.restored_from,
             lease_tripped: start.lease_tripped,
         };
         let options = NodeOptions {

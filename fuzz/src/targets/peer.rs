@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use leasehold::raft::{
     Append, AppendReply, Ballot, Configuration, Confirmation, Conflict, Consensus, Entry, Envelope,
-    Heard, Heartbeat, HeartbeatReply, Message, Payload, PreVote, PreVoteReply, ReadIndex,
-    ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow, UnsavedState,
-    Verdict, Vote, VoteReply,
+    Heard, Heartbeat, HeartbeatReply, LogOrigin, Message, Payload, PreVote, PreVoteReply,
+    ReadIndex, ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow,
+    UnsavedState, Verdict, Vote, VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Term};
 
@@ -147,7 +147,7 @@ impl Peers {
                 round: self.round(draw),
                 next_term: self.term(draw, node),
                 last: self.place(draw, node),
-                bootstrap: Term(term.min(1)),
+                origin: LogOrigin::default(),
             }),
             1 => Message::PreVoteReply(PreVoteReply {
                 round: self.round(draw),
@@ -156,7 +156,7 @@ impl Peers {
             2 => Message::Vote(Vote {
                 round: self.round(draw),
                 last: self.place(draw, node),
-                bootstrap: Term(term.min(1)),
+                origin: LogOrigin::default(),
                 promise: length(draw),
                 transfer_from: draw
                     .bool()

@@ -79,6 +79,7 @@ impl World {
         let restored = RestoredState {
             base_configuration: voters(1..=if alone { 1 } else { 3 }),
             unproven: shape >> 5 & 1 == 1,
+            restored_from: None,
             ..RestoredState::default()
         };
         Self {

@@ -100,6 +100,13 @@ pub enum UnprovenReason {
     LostLog,
     /// Its vote file was older than its log.
     OlderVotes,
+    /// It was restored from a backup, once or again (A26).
+    Restored {
+        /// The last entry of the backup.
+        base: LogIndex,
+        /// The hash of all that was restored.
+        hash: u128,
+    },
 }
 
 /// Log and vote file.
@@ -206,6 +213,8 @@ pub struct Start {
     pub quarantined: bool,
     /// See [`crate::raft::RestoredState::unproven`].
     pub unproven: bool,
+    /// See [`crate::raft::RestoredState::restored_from`].
+    pub restored_from: Option<u128>,
     /// See [`crate::raft::RestoredState::lease_tripped`].
     pub lease_tripped: bool,
     /// The state ends before the log begins: a peer has to send one.
@@ -421,6 +430,13 @@ pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
         Ok(state) => state,
         Err(step) => return Ok(step),
     };
+    if let Some(UnprovenReason::Restored { base, .. }) = disk.unproven
+        && has_peers
+        && (log.base.index == base && log.last.index > base && applied >= base)
+    {
+        let why = "the cluster goes on without what this member was restored from".to_owned();
+        return Ok(Step::SetStateAside { why });
+    }
     refuse_newer_cluster(disk, member, log, version)?;
     Ok(start(disk, member, log, applied, has_peers))
 }
@@ -539,6 +555,10 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
     Step::Start(Start {
         quarantined,
         unproven: disk.unproven.is_some(),
+        restored_from: match disk.unproven {
+            Some(UnprovenReason::Restored { base, hash }) if log.base.index == base => Some(hash),
+            _ => None,
+        },
         lease_tripped: disk.lease_tripped && !planted!(TripwireForgotten),
         lacks_state: applied < log.base.index,
         doubt,
@@ -548,7 +568,9 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
 
 /// Whether an initial member of an existing cluster starts without data: it has voted there before.
 fn is_emptied(disk: &Disk, member: &Member) -> bool {
+    let is_restored = matches!(disk.unproven, Some(UnprovenReason::Restored { .. }));
     let is_emptied = disk.unproven.is_some()
+        && !is_restored
         && member.is_initial_member
         && member.state == ClusterState::Existing;
     is_emptied && !planted!(EmptiedForgiven)

@@ -3,6 +3,11 @@
 use super::*;
 
 const ME: NodeId = NodeId(1);
+/// Restored from a backup that ended where the shorter logs here begin.
+const RESTORED: UnprovenReason = UnprovenReason::Restored {
+    base: LogIndex(5),
+    hash: 7,
+};
 
 /// A disk as it is, whether anybody has looked or not. What is known of it, and what was done in this start
 /// alone, is in `known`.
@@ -542,6 +547,7 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
         Some(UnprovenReason::WasEmpty),
         Some(UnprovenReason::LostLog),
         Some(UnprovenReason::OlderVotes),
+        Some(RESTORED),
     ];
     let states = [
         Content::Applied(0),
@@ -600,6 +606,7 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
                 if names.len() != 1 || member.state == ClusterState::Existing)
             && world.known.unproven.is_none();
         let emptied = after.known.unproven.is_some()
+            && after.known.unproven != Some(RESTORED)
             && member.is_initial_member
             && member.state == ClusterState::Existing;
         let marked = matches!(
@@ -622,6 +629,10 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
         assert_eq!(start.unproven, after.known.unproven.is_some());
         assert!(start.unproven || world.known.unproven.is_none());
         assert_eq!(start.lacks_state, applied < log.base.index);
+        let is_restored = world.known.unproven == Some(RESTORED) && log.base.index == LogIndex(5);
+        assert_eq!(start.restored_from, is_restored.then_some(7));
+        // What it was restored with may be of another history than the entries that came later.
+        assert!(!is_restored || !start.has_peers || log.last == log.base || start.lacks_state);
         assert!(!start.lacks_state || start.has_peers);
         assert!(log.damage.is_none());
     });

@@ -54,6 +54,7 @@ impl Consensus {
             next_name,
             quarantine,
             unproven,
+            origin,
             bootstrap_awaits,
             retired,
             tripped,
@@ -103,6 +104,7 @@ impl Consensus {
             next_name: *next_name,
             quarantine: quarantine.clone(),
             unproven: *unproven,
+            origin: *origin,
             bootstrap_awaits: bootstrap_awaits.clone(),
             retired: *retired,
             tripped: *tripped,
@@ -152,6 +154,7 @@ impl Consensus {
             next_name,
             quarantine,
             unproven,
+            origin,
             // It decides nothing.
             bootstrap_awaits: _,
             retired,
@@ -185,7 +188,7 @@ impl Consensus {
         digest.deadline(*newest_reading);
         digest.deadline(*election_due);
         digest.value(&(next_round, next_name));
-        digest.value(&(quarantine, unproven, retired, tripped));
+        digest.value(&(quarantine, unproven, origin, retired, tripped));
         #[cfg(leasehold_bugs)]
         {
             digest.value(sticky_transfer);

@@ -81,6 +81,8 @@ pub struct Consensus {
     pub(super) quarantine: Option<Quarantine>,
     /// See [`Consensus::is_unproven`].
     pub(super) unproven: bool,
+    /// Where its log began.
+    pub(super) origin: Origin,
     /// The initial members whose vote was missing when the last attempt to bootstrap ended.
     pub(super) bootstrap_awaits: BTreeSet<NodeId>,
     retired: bool,
@@ -121,6 +123,30 @@ pub(super) struct Quarantine {
     pub(super) forgot_votes: bool,
 }
 
+/// Where the log of a replica began, as far as that matters while it is unproven.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Origin {
+    /// 0; or the last entry of the backup that it was restored from.
+    pub(super) index: LogIndex,
+    /// 0; or the hash of that backup.
+    pub(super) hash: u128,
+}
+
+impl Origin {
+    fn new(base: LogId, restored_from: Option<u128>) -> Self {
+        match restored_from {
+            Some(hash) => Self {
+                index: base.index,
+                hash,
+            },
+            None => Self {
+                index: LogIndex(0),
+                hash: 0,
+            },
+        }
+    }
+}
+
 impl Consensus {
     /// The replica as it was found on its disks. `seed` draws election timeouts and names of
     /// rounds, and must differ from start to start. `now` is read after the data directory is
@@ -142,6 +168,7 @@ impl Consensus {
             applied,
             quarantined,
             unproven,
+            restored_from,
             lease_tripped,
         } = restored;
         let (log, fit) = Log::restore(base, base_configuration, entries);
@@ -150,7 +177,9 @@ impl Consensus {
         // Each of these means that something acknowledged may be gone. The vote file is written
         // before the log, and nothing is applied that is not durable, so neither can lag.
         // An unproven replica that holds entries met an older cluster before it was stopped.
-        let lost_all = unproven && last.index > LogIndex(0);
+        let origin = Origin::new(base, restored_from);
+        let unproven = unproven && !(restored_from.is_some() && planted!(RestoredUnmarked));
+        let lost_all = unproven && last.index > origin.index;
         let damaged =
             quarantined || lost_all || !fit || hard.term < last.term || applied > last.index;
         let damaged = damaged && !planted!(QuarantineIgnored);
@@ -225,6 +254,7 @@ impl Consensus {
             next_name: if planted!(NamesRepeat) { 1 } else { next_round },
             unproven: unproven && !damaged,
             quarantine,
+            origin,
             bootstrap_awaits: BTreeSet::new(),
             retired: false,
             tripped: lease_tripped,
@@ -522,6 +552,11 @@ impl Consensus {
         self.unproven
     }
 
+    /// Whether nothing was stored here since the cluster was new, or restored.
+    pub(super) fn is_at_origin(&self) -> bool {
+        self.log.last().index == self.origin.index
+    }
+
     /// The initial members whose vote is missing, while the cluster is not bootstrapped and this node
     /// has tried.
     pub fn bootstrap_awaits(&self) -> &BTreeSet<NodeId> {
@@ -538,6 +573,10 @@ impl Consensus {
     pub(super) fn meet_an_older_cluster(&mut self) {
         if !std::mem::take(&mut self.unproven) {
             return;
+        }
+        if self.origin.index > LogIndex(0) {
+            // Its cluster may have been restored from other data: it needs a whole state.
+            (self.handed_out, self.applied) = (LogIndex(0), LogIndex(0));
         }
         let nonce = self.rng.u64(..);
         self.quarantine = Some(Quarantine {
@@ -681,7 +720,7 @@ impl Consensus {
     /// Everything that follows from a change of state.
     pub(super) fn settle(&mut self) {
         self.leave_quarantine();
-        if !self.log.is_empty() {
+        if !self.is_at_origin() {
             self.unproven = false;
             self.bootstrap_awaits.clear();
         }
@@ -986,7 +1025,7 @@ impl Consensus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raft::{Append, Entry, Heartbeat, Rejoin, RejoinReply};
+    use crate::raft::{Append, Entry, Heartbeat, LogOrigin, PreVote, Rejoin, RejoinReply};
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry {
@@ -1006,6 +1045,55 @@ mod tests {
             }
         }
         sent
+    }
+
+    /// A26: the same index and term, and another state: they would count as one log.
+    #[test]
+    fn members_that_were_restored_from_different_data_elect_no_leader() {
+        let now = Instant::from_nanos(1_000_000_000);
+        let later = Instant::from_nanos(60_000_000_000);
+        for (hash, grants) in [(7, true), (8, false), (0, false)] {
+            let restored = RestoredState {
+                hard_state: HardState {
+                    term: Term(3),
+                    ..HardState::default()
+                },
+                base: LogId::new(LogIndex(100), Term(3)),
+                base_configuration: Configuration {
+                    voters: [NodeId(1), NodeId(2), NodeId(3)].into(),
+                    ..Default::default()
+                },
+                applied: LogIndex(100),
+                unproven: true,
+                restored_from: Some(7),
+                ..RestoredState::default()
+            };
+            let mut node = Consensus::new(NodeId(2), Timing::default(), restored, 7, now);
+            settle(&mut node, now);
+            let question = PreVote {
+                round: RoundId(1),
+                next_term: Term(4),
+                last: LogId::new(LogIndex(100), Term(3)),
+                origin: LogOrigin {
+                    first: LogId::default(),
+                    hash,
+                },
+            };
+            let asks = Envelope {
+                from: NodeId(1),
+                to: NodeId(2),
+                term: Term(3),
+                message: Message::PreVote(question),
+            };
+            node.handle(later, Input::Message(asks));
+            let said = settle(&mut node, later);
+            let is_granted = |message: &Message| match message {
+                Message::PreVoteReply(reply) => reply.ballot == Ballot::Granted,
+                _ => false,
+            };
+            assert_eq!(said.iter().any(is_granted), grants, "{said:?}");
+            assert!(node.is_unproven() && !node.is_quarantined());
+        }
     }
 
     /// A log that lost its end may show, in its place, what had been cut there before: here 2@1,

@@ -555,13 +555,19 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
             round,
             next_term: Term(absurd(rng)),
             last,
-            bootstrap: Term(absurd(rng)),
+            origin: LogOrigin {
+                first: last,
+                hash: u128::from(rng.u8(0..2)),
+            },
         }),
         1 => Message::PreVoteReply(PreVoteReply { round, ballot }),
         2 => Message::Vote(Vote {
             round,
             last,
-            bootstrap: Term(absurd(rng)),
+            origin: LogOrigin {
+                first: last,
+                hash: u128::from(rng.u8(0..2)),
+            },
             promise,
             transfer_from: rng.bool().then(|| Term(absurd(rng))),
         }),

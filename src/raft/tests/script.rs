@@ -654,7 +654,10 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
             Message::Vote(Vote {
                 round,
                 last: id(field("last", "0@0")),
-                bootstrap: Term(number(field("bootstrap", "0"))),
+                origin: LogOrigin {
+                    first: id(field("first", "0@0")),
+                    hash: 0,
+                },
                 promise: Duration::from_millis(500),
                 transfer_from: from,
             })

@@ -296,6 +296,7 @@ impl World {
             applied: site.applied,
             quarantined: site.disk.damaged,
             unproven: site.disk.unproven,
+            restored_from: None,
             lease_tripped: site.disk.tripped,
         };
         if self.aloud {

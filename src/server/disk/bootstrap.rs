@@ -10,9 +10,11 @@ use std::path::Path;
 
 use crate::node::recovery::{Bootstrap, UnprovenReason};
 use crate::server::disk::marker::Marker;
+use crate::types::LogIndex;
 
 const LOST_LOG: &str = "its log and its votes were gone\n";
 const OLDER_VOTES: &str = "its vote file was older than its log\n";
+const RESTORED: &str = "restored from a backup: ";
 const WAS_EMPTY: &str = "see the documentation of the data directory\n";
 
 /// Reads the record of the initial members in `directory`.
@@ -37,20 +39,28 @@ pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<UnprovenReaso
     Ok(text.map(|text| match text.as_str() {
         LOST_LOG => UnprovenReason::LostLog,
         OLDER_VOTES => UnprovenReason::OlderVotes,
-        _ => UnprovenReason::WasEmpty,
+        text => restored(text).unwrap_or(UnprovenReason::WasEmpty),
     }))
 }
 
 /// Records in `directory` why this member may have forgotten something.
 pub(crate) fn write_unproven(directory: &Path, why: UnprovenReason) -> io::Result<()> {
-    Marker::Unproven.write(
-        directory,
-        match why {
-            UnprovenReason::LostLog => LOST_LOG,
-            UnprovenReason::OlderVotes => OLDER_VOTES,
-            UnprovenReason::WasEmpty => WAS_EMPTY,
-        },
-    )
+    let text = match why {
+        UnprovenReason::LostLog => LOST_LOG.to_owned(),
+        UnprovenReason::OlderVotes => OLDER_VOTES.to_owned(),
+        UnprovenReason::WasEmpty => WAS_EMPTY.to_owned(),
+        UnprovenReason::Restored { base, hash } => format!("{RESTORED}{} {hash:032x}\n", base.0),
+    };
+    Marker::Unproven.write(directory, &text)
+}
+
+/// From what the member was restored, if that is what the mark says.
+fn restored(text: &str) -> Option<UnprovenReason> {
+    let (base, hash) = text.strip_prefix(RESTORED)?.trim_end().split_once(' ')?;
+    Some(UnprovenReason::Restored {
+        base: LogIndex(base.parse().ok()?),
+        hash: u128::from_str_radix(hash, 16).ok()?,
+    })
 }
 
 fn parse(text: &str) -> Option<Vec<String>> {
@@ -104,10 +114,15 @@ mod tests {
     fn why_it_may_have_forgotten_something_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read_unproven(folder.path()).unwrap(), None);
+        let restored = UnprovenReason::Restored {
+            base: LogIndex(100),
+            hash: 7 << 100,
+        };
         for why in [
             UnprovenReason::WasEmpty,
             UnprovenReason::LostLog,
             UnprovenReason::OlderVotes,
+            restored,
         ] {
             write_unproven(folder.path(), why).unwrap();
             assert_eq!(read_unproven(folder.path()).unwrap(), Some(why));

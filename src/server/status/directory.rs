@@ -70,7 +70,7 @@ impl Directory {
         }
         Some(format!(
             "the cluster is not bootstrapped yet: that needs every member in cluster.initial, and the vote of {} is \
-             missing (it is down, cannot be reached, or holds data of this cluster already): start it, or, if no \
+             missing (it is down, cannot be reached, holds data of this cluster already, or was restored from another backup or with another --bump-revision): start it, or, if no \
              member holds data, remove it from cluster.initial on the others and empty their data directories",
             known.bootstrap_awaits.join(", ")
         ))

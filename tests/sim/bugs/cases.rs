@@ -290,6 +290,21 @@ pub(super) const CASES: &[Case] = &[
             wiped::a25_members_that_hold_nothing_do_not_bootstrap_a_second_cluster,
         ),
     },
+    Case {
+        bugs: &[RestoredByMajority],
+        by: By::Schedule(
+            "a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster",
+            wiped::a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster,
+        ),
+    },
+    Case {
+        bugs: &[RestoredUnmarked],
+        by: By::Schedule(
+            "a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged",
+            wiped::a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged,
+        ),
+    },
+    witness(&[RestoredOtherwise]),
     witness(&[VoteIsProof]),
     witness(&[EmptiedForgiven]),
     witness(&[LostLogForgiven]),

@@ -332,7 +332,7 @@ mod tests {
     use std::time::Duration;
 
     use leasehold::raft::{
-        Ballot, Envelope, HardState, Message, PreVote, RoundId, Status, Vote, VoteReply,
+        Ballot, Envelope, HardState, LogOrigin, Message, PreVote, RoundId, Status, Vote, VoteReply,
     };
     use leasehold::time::Instant;
     use leasehold::types::{LogId, Term};
@@ -366,7 +366,7 @@ mod tests {
         let vote = Vote {
             round,
             last: LogId::default(),
-            bootstrap: Term(0),
+            origin: LogOrigin::default(),
             promise: PROMISE,
             transfer_from: Some(Term(2)),
         };
@@ -401,7 +401,7 @@ mod tests {
             round,
             next_term: Term(4),
             last: LogId::default(),
-            bootstrap: Term(0),
+            origin: LogOrigin::default(),
         };
         let asked = envelope(0, 1, Message::PreVote(question));
         promises.says(0, now, &asked, hard, &mut counts)

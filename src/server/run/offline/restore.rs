@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::OfflineError;
 use crate::kv::{ContentHash, Space, Span, View};
 use crate::log::{Log, LogOptions, Vote};
+use crate::node::recovery::UnprovenReason;
 use crate::raft::{Configuration, LogBase};
 use crate::server::disk::data_dir::{DataDir, Identity, NewDataDir};
 use crate::server::disk::store::{Import, ImportError, StateStore, StoreError, StoreOptions};
@@ -127,7 +129,13 @@ impl RestoreInProgress {
             },
         };
         write_log(data_dir, &base)?;
-        let remembered = bootstrap::write(data_dir.path(), member.members.clone());
+        let why = UnprovenReason::Restored {
+            base: base.id.index,
+            hash: origin_hash(&base, report.kept, report.progress.revision),
+        };
+        let marked = bootstrap::write_unproven(data_dir.path(), why);
+        let remembered =
+            marked.and_then(|()| bootstrap::write(data_dir.path(), member.members.clone()));
         remembered.map_err(|error| OfflineError::Io {
             path: data_dir.path().to_owned(),
             error,
@@ -164,6 +172,19 @@ pub fn cluster_of_certificate(path: &Path, name: &str) -> Result<ClusterId, Offl
         )));
     }
     Ok(identity.cluster_id)
+}
+
+/// The hash of what a member is restored with: only members with the same one bootstrap a cluster (A26).
+fn origin_hash(base: &LogBase, content: ContentHash, revision: i64) -> u128 {
+    let mut bytes = Vec::new();
+    bytes.extend(base.id.index.0.to_le_bytes());
+    bytes.extend(base.id.term.0.to_le_bytes());
+    bytes.extend(content.0.to_le_bytes());
+    bytes.extend(revision.to_le_bytes());
+    for voter in &base.configuration.voters {
+        bytes.extend(voter.0.to_le_bytes());
+    }
+    xxh3_128(&bytes)
 }
 
 fn voters(member: &NewMember) -> Result<BTreeSet<NodeId>, OfflineError> {

@@ -317,6 +317,7 @@ impl<'a> InProgress<'a> {
         restored.applied = store.reader().applied();
         restored.quarantined = start.quarantined;
         restored.unproven = start.unproven;
+        restored.restored_from = start.restored_from;
         restored.lease_tripped = start.lease_tripped;
         let mut warnings = self.warnings;
         if start.lease_tripped {
