@@ -52,7 +52,7 @@ impl Node {
             Request::LeaseKeepAlive(leases) => {
                 if self.leases.tracker.promoted_in().is_some() && self.holds_lease(now) {
                     let body = self.keep_alive(now, leases);
-                    return self.reply_lease(id, body);
+                    return self.reply_lease(id, body, None);
                 }
                 LeaseQuery::KeepAlive(leases.clone())
             }
@@ -84,8 +84,8 @@ impl Node {
         ResponseBody::LeaseKeepAlive(kept.collect())
     }
 
-    fn reply_lease(&mut self, id: RequestId, body: ResponseBody) {
-        let header = self.header(self.revision);
+    fn reply_lease(&mut self, id: RequestId, body: ResponseBody, permit: Option<ReadPermit>) {
+        let header = self.header_under(permit);
         let reply = Ok(Response { header, body });
         self.outputs.push_back(Output::Reply(id, reply));
     }
@@ -107,7 +107,10 @@ impl Node {
         };
         let asked = match question {
             LeaseQuery::KeepAlive(leases) => {
-                if tracker.promoted_in().is_none() {
+                // By the word of the leadership that keeps the deadlines, and of no earlier one.
+                let own = permit.filter(|permit| !permit.is_from_leader());
+                let permitted_in = own.map(|permit| permit.term());
+                if permitted_in.is_none() || tracker.promoted_in() != permitted_in {
                     self.refuse(
                         id,
                         ErrorKind::LeaderChanged,
@@ -116,7 +119,7 @@ impl Node {
                     return true;
                 }
                 let body = self.keep_alive(now, &leases);
-                self.reply_lease(id, body);
+                self.reply_lease(id, body, permit);
                 return true;
             }
             LeaseQuery::TimeToLive(lease) => QueriedLeases {

@@ -20,7 +20,7 @@ use crate::api::{
     Call, Error, ErrorKind, Member, MemberAddRequest, MemberDetails, MemberInfo,
     MemberUpdateRequest, MembersResponse, Membership, Request, Response, ResponseBody,
 };
-use crate::raft::{Change, Configuration, JoinRole, MembershipError};
+use crate::raft::{Change, Configuration, JoinRole, MembershipError, ReadPermit};
 use crate::time::Instant;
 use crate::types::{Incarnation, NodeId, RequestId};
 
@@ -33,10 +33,10 @@ impl Node {
     }
 
     /// Answers a read of the list, if `id` is one.
-    pub(super) fn answer_member_list(&mut self, id: RequestId) -> bool {
+    pub(super) fn answer_member_list(&mut self, id: RequestId, permit: Option<ReadPermit>) -> bool {
         let is_one = self.members.lists.remove(&id);
         if is_one {
-            self.answer_members(id, None);
+            self.answer_members(id, None, permit);
         }
         is_one
     }
@@ -204,7 +204,7 @@ impl Node {
         for (id, about) in complete {
             self.members.changes.remove(&id);
             self.pending.take_change(id);
-            self.answer_members(id, Some(about));
+            self.answer_members(id, Some(about), None);
         }
     }
 
@@ -221,7 +221,12 @@ impl Node {
         }
     }
 
-    fn answer_members(&mut self, id: RequestId, changed: Option<NodeId>) {
+    fn answer_members(
+        &mut self,
+        id: RequestId,
+        changed: Option<NodeId>,
+        permit: Option<ReadPermit>,
+    ) {
         let configuration = self.consensus.configuration();
         let response = MembersResponse {
             members: members_of(configuration),
@@ -231,7 +236,7 @@ impl Node {
                 && configuration.joining.is_empty(),
         };
         let response = Response {
-            header: self.header(self.revision),
+            header: self.header_under(permit),
             body: ResponseBody::Members(Box::new(response)),
         };
         self.outputs.push_back(Output::Reply(id, Ok(response)));

@@ -3,7 +3,7 @@
 //! [`Node`] is a pure value. It takes time and messages as arguments and gives effects back as
 //! data; the server and the simulator drive the same code. It owns no store: entries go out as
 //! [`Output::Apply`] and their replies come back as [`Input::Applied`], and a read goes out as a
-//! [`ReadPermit`](crate::raft::ReadPermit), the right to look, for the shell to use.
+//! [`ReadPermit`], the right to look, for the shell to use.
 //!
 //! What is missing in [`Node`] on purpose: the leased read. The session that received it takes the
 //! steps of `leased_read` itself, over the published [`LeaseCell`](crate::raft::LeaseCell) and the
@@ -46,7 +46,7 @@ use crate::api::{
 use crate::kv::access::Author;
 use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
-use crate::raft::{Consensus, Envelope, Message, Published, RestoredState, Timing};
+use crate::raft::{Consensus, Envelope, Message, Published, ReadPermit, RestoredState, Timing};
 use crate::time::Instant;
 use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
 
@@ -498,6 +498,20 @@ impl Node {
             raft_term: status.term,
             leader_id: status.leader,
             read: None,
+        }
+    }
+
+    /// The header of a reply that `permit` allows, if any has to: with the leadership that gave the
+    /// permit, even if another one has begun since.
+    fn header_under(&self, permit: Option<ReadPermit>) -> ResponseHeader {
+        let now = self.header(self.revision);
+        match permit {
+            None => now,
+            Some(permit) => ResponseHeader {
+                raft_term: permit.term(),
+                leader_id: permit.from_leader().or(Some(self.options.id)),
+                ..now
+            },
         }
     }
 }

@@ -112,7 +112,7 @@ impl Node {
     /// Lets go the reads that the state machine has caught up with.
     pub(super) fn release_reads(&mut self) {
         while let Some((id, permit)) = self.pending.take_released(self.applied, self.revision) {
-            if self.answer_lease_question(id, permit) || self.answer_member_list(id) {
+            if self.answer_lease_question(id, permit) || self.answer_member_list(id, permit) {
                 continue;
             }
             self.outputs.push_back(match permit {

@@ -472,6 +472,47 @@ fn t2_without_a_lease_of_its_own_a_leader_renews_by_a_quorum() {
     assert!(!world.has(leader, lease), "and leases end all the same");
 }
 
+/// T2: deadlines are kept by one leadership, and the word of an earlier one renews none of them.
+#[test]
+fn t2_a_permit_of_an_earlier_leadership_renews_nothing() {
+    let without = |options: &mut NodeOptions| {
+        options.timing = Timing::new(raft::TimingOptions {
+            lease_enabled: false,
+            ..raft::TimingOptions::default()
+        })
+        .unwrap();
+    };
+    let mut world = World::with(3, without);
+    let leader = world.leader();
+    let lease = world.grant(leader, 9_000).id;
+    world.stalled = vec![leader];
+    world.put(leader);
+    let renewal = RequestId(1_000);
+    let call = Call {
+        timeout_ms: 60_000,
+        consistency: Consistency::default(),
+        min_revision: 0,
+        session: None,
+        request: Request::LeaseKeepAlive(vec![LeaseRef::id(lease)]),
+    };
+    world.give(leader, Input::Request(renewal, call, None));
+    world.advance(20);
+    world.cut = vec![leader];
+    let other = world.leader();
+    world.cut.clear();
+    world.advance(100);
+    world.hand_over(other, leader);
+    assert!(!world.answers.contains_key(&renewal), "it waits");
+    world.stalled.clear();
+    world.advance(20);
+    let error = world.answer(renewal).error();
+    assert_eq!(error.kind, ErrorKind::LeaderChanged);
+    world.advance(20);
+    let again = world.renew_all(leader, &[lease]);
+    world.advance(50);
+    assert_eq!(world.kept(again), [renewed(9_000)]);
+}
+
 /// T4: from the moment the expiry is in the log, nobody is told that the lease goes on, and nobody
 /// that it is gone, until it is decided.
 #[test]

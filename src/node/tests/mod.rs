@@ -260,6 +260,20 @@ impl World {
         id
     }
 
+    /// Moves leadership; the target need not have applied what it leads with.
+    fn hand_over(&mut self, from: NodeId, to: NodeId) {
+        let request = Request::MoveLeader { target: Some(to) };
+        self.ask(from, request, Consistency::default());
+        let leads = |world: &Self| world.nodes[&to].node.status().role == Role::Leader;
+        for _ in 0..100 {
+            if leads(self) {
+                return;
+            }
+            self.advance(5);
+        }
+        panic!("{to} does not lead: {:?}", self.answers);
+    }
+
     fn put(&mut self, node: NodeId) -> RequestId {
         let put = PutRequest {
             key: "k".into(),
@@ -375,6 +389,33 @@ fn a_follower_that_hears_of_nobody_says_so_in_the_end() {
     }
     let last = world.get(follower, Consistency::Linearizable);
     assert_eq!(world.answer(last).error().kind, ErrorKind::NoLeader);
+}
+
+/// Where the permit was given and not who leads when the reply is written: of every reply that a node
+/// makes by itself, those with reads are made by the session.
+#[test]
+fn a_reply_names_the_leadership_that_permitted_it() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let follower = *world.nodes.keys().find(|id| **id != first).unwrap();
+    let term = world.nodes[&follower].node.status().term;
+    world.stalled = vec![follower];
+    world.put(first);
+    let list = world.ask(follower, Request::MemberList, Consistency::Linearizable);
+    world.advance(20);
+    world.hand_over(first, follower);
+    assert!(world.nodes[&follower].node.status().term > term);
+    assert!(!world.answers.contains_key(&list), "the put is not applied");
+    world.stalled.clear();
+    world.advance(20);
+    let header = &world.answer(list).response().header;
+    assert_eq!((header.raft_term, header.leader_id), (term, Some(first)));
+    assert_eq!(header.member_id, follower);
+    let later = world.ask(follower, Request::MemberList, Consistency::Linearizable);
+    world.advance(20);
+    let header = &world.answer(later).response().header;
+    assert!(header.raft_term > term);
+    assert_eq!(header.leader_id, Some(follower));
 }
 
 #[test]
