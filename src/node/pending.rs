@@ -29,8 +29,19 @@ pub(super) struct PendingRequests {
 }
 
 pub(super) struct PendingRequest {
+    /// When it is looked at again.
     pub(super) deadline: u64,
+    /// Its own deadline: later, for a read that waits for the word of a leader elsewhere.
+    pub(super) last: u64,
     pub(super) what: PendingKind,
+}
+
+/// A request whose time is over, and what it waited for.
+pub(super) struct ExpiredRequest {
+    pub(super) id: RequestId,
+    pub(super) what: PendingKind,
+    /// Its own deadline is not over: only that of a question to the leader.
+    pub(super) has_time_left: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -114,9 +125,33 @@ impl PendingRequests {
             request,
             PendingRequest {
                 deadline: deadline.boot,
+                last: deadline.boot,
                 what,
             },
         );
+    }
+
+    /// A read that needs a permit. If it has none by `asked_until`, it is looked at again.
+    pub(super) fn add_read(
+        &mut self,
+        request: RequestId,
+        asked_until: Instant,
+        deadline: Instant,
+        min_revision: i64,
+    ) {
+        self.add(request, asked_until, PendingKind::Read(min_revision));
+        if let Some(pending) = self.requests.get_mut(&request) {
+            pending.last = deadline.boot;
+        }
+    }
+
+    /// From here on the request may wait until its own deadline.
+    fn prolong(&mut self, request: RequestId) {
+        if let Some(pending) = self.requests.get_mut(&request) {
+            self.deadlines.remove(&(pending.deadline, request));
+            pending.deadline = pending.last;
+            self.deadlines.insert((pending.deadline, request));
+        }
     }
 
     pub(super) fn remove(&mut self, request: RequestId) -> Option<PendingRequest> {
@@ -170,6 +205,7 @@ impl PendingRequests {
         {
             pending.what = PendingKind::PermittedRead(permit.index(), revision);
             self.permitted.insert((permit.index(), request), permit);
+            self.prolong(request);
         }
     }
 
@@ -211,12 +247,25 @@ impl PendingRequests {
         Some((request, permit))
     }
 
-    /// A request whose deadline is over, and what it waited for.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Option<(RequestId, PendingKind)> {
-        let (deadline, request) = *self.deadlines.first()?;
-        if now.boot < deadline {
-            return None;
+    /// A request whose time is over. While this node `leads`, a read waits for no other node's word
+    /// and keeps its own deadline.
+    pub(super) fn take_expired(&mut self, now: Instant, leads: bool) -> Option<ExpiredRequest> {
+        loop {
+            let (deadline, id) = *self.deadlines.first()?;
+            if now.boot < deadline {
+                return None;
+            }
+            let has_time_left = now.boot < self.requests.get(&id)?.last;
+            if has_time_left && leads {
+                self.prolong(id);
+                continue;
+            }
+            let what = self.remove(id)?.what;
+            return Some(ExpiredRequest {
+                id,
+                what,
+                has_time_left,
+            });
         }
-        Some((request, self.remove(request)?.what))
     }
 }

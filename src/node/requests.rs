@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::pending::PendingKind;
+use super::pending::{ExpiredRequest, PendingKind};
 use super::{Node, Output};
 use crate::api::{Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody};
 use crate::kv::access::Author;
@@ -14,6 +14,9 @@ use crate::kv::{Command, Operation, Reply};
 use crate::raft::{ProposalError, ReadId, ReadMode, ReadPermit};
 use crate::time::Instant;
 use crate::types::{LogId, RequestId, Term};
+
+/// A read waits for the word of a leader elsewhere for this part of its time.
+const QUESTION_SHARE: u32 = 4;
 
 impl Node {
     pub(super) fn start_write(
@@ -95,8 +98,9 @@ impl Node {
                 return self.pending.wait_for_revision(id, call.min_revision, None);
             }
         };
+        let asked_until = now + self.question_patience(read_patience(call));
         self.pending
-            .add(id, deadline, PendingKind::Read(call.min_revision));
+            .add_read(id, asked_until, deadline, call.min_revision);
         if let Err(refused) = self.consensus.read(now, ReadId(id.0), mode) {
             self.pending.take_read(id);
             self.leases.forget(id);
@@ -152,11 +156,14 @@ impl Node {
 
     pub(super) fn expire_requests(&mut self, now: Instant) {
         let late = "the cluster did not finish the request within its deadline";
-        while let Some((id, what)) = self.pending.take_expired(now) {
+        let leads = self.consensus.leads_in().is_some();
+        while let Some(expired) = self.pending.take_expired(now, leads) {
+            let ExpiredRequest { id, what, .. } = expired;
             self.leases.forget(id);
             self.members.forget(id);
             self.proposals.failed += u64::from(matches!(what, PendingKind::Write(_)));
             let error = match what {
+                PendingKind::Read(_) if expired.has_time_left => self.no_word_of_the_leader(),
                 PendingKind::EarlyRead(revision) => Error::not_applied(
                     ErrorKind::FutureRevision,
                     format!(
@@ -174,6 +181,24 @@ impl Node {
             };
             self.outputs.push_back(Output::Reply(id, Err(error)));
         }
+    }
+
+    /// How long a read may wait for the word of a leader that is another node: a part of its time,
+    /// so that the rest is left for another node, which may reach that leader or know a newer one.
+    fn question_patience(&self, patience: Duration) -> Duration {
+        (patience / QUESTION_SHARE).min(self.options.timing.election_timeout_max)
+    }
+
+    /// The leader is heard, or was, and does not answer: it may hear nothing from here.
+    fn no_word_of_the_leader(&self) -> Error {
+        let detail = match self.consensus.status().leader {
+            Some(leader) => format!(
+                "{leader}, which leads by this node's knowledge, did not confirm the read in time: \
+                 use another node"
+            ),
+            None => "no leader confirmed the read in time: use another node".to_owned(),
+        };
+        Error::not_applied(ErrorKind::QuorumTimeout, detail)
     }
 
     /// Answers what waits on a leadership that is over. A write is answered *unknown*: its entry

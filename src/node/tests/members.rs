@@ -384,7 +384,7 @@ fn the_list_is_a_read_like_any_other() {
     assert!(
         matches!(
             kind,
-            ErrorKind::NotLeader { .. } | ErrorKind::NoLeader | ErrorKind::DeadlineExceeded
+            ErrorKind::NotLeader { .. } | ErrorKind::NoLeader | ErrorKind::QuorumTimeout
         ),
         "{kind:?}"
     );
