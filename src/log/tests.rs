@@ -919,6 +919,53 @@ fn a_full_disk_is_waited_out_as_long_as_there_is_a_segment() {
 }
 
 #[test]
+fn what_has_no_space_is_not_written_and_may_be_given_again() {
+    let items: Vec<Item> = entries(1..=60, 1, 900)
+        .into_iter()
+        .map(Item::Entry)
+        .collect();
+    let calls = {
+        let disk = SimDisk::new(1);
+        let (mut log, _) = open(&disk).unwrap();
+        let before = disk.calls().all;
+        assert_eq!(log.write_some(&items), Ok(items.len()));
+        disk.calls().all - before
+    };
+    let mut waited = 0;
+    for call in 1..=calls {
+        let disk = SimDisk::new(call);
+        let (mut log, _) = open(&disk).unwrap();
+        let files = disk.file_names();
+        disk.fail_call(call, Fault::NoSpace);
+        let mut written = match log.write_some(&items) {
+            Ok(written) => written,
+            // Under a batch it is fatal: the segment has its space already.
+            Err(LogError::Disk(_)) => {
+                assert_eq!(log.write_some(&items), Err(LogError::Poisoned), "{call}");
+                continue;
+            }
+            Err(error) => panic!("{call}: {error}"),
+        };
+        if written < items.len() {
+            waited += 1;
+            assert!(disk.file_names().len() >= files.len(), "{call}");
+            let fork = disk.fork(1);
+            fork.crash_keeping(|_, _| false);
+            let (_, recovery) = open(&fork).unwrap();
+            assert_eq!(recovery.records.len(), written, "{call}");
+            // A vote needs no space.
+            log.save_vote(vote(2, 3)).unwrap();
+            written += log.write_some(&items[written..]).unwrap();
+        }
+        assert_eq!(written, items.len(), "{call}");
+        drop(log);
+        let (_, recovery) = open(&disk).unwrap();
+        assert_eq!(recovery.records, entries(1..=60, 1, 900), "{call}");
+    }
+    assert!(waited > 0, "some call was one for another segment");
+}
+
+#[test]
 fn records_that_could_not_be_read_back_are_refused_before_they_are_written() {
     let disk = SimDisk::new(7);
     let (mut log, _) = open(&disk).unwrap();

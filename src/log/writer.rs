@@ -148,10 +148,31 @@ impl<D: Disk> Log<D> {
         self.write_all(items.iter().map(Item::view))
     }
 
+    /// As [`Log::write`], but ends where another segment is needed and the disk has no space for it.
+    /// Returns how many of `items` are durable; of the others nothing is written, and they may be
+    /// given again.
+    pub fn write_some(&mut self, items: &[Item]) -> Result<usize, LogError> {
+        self.write_views(items.iter().map(Item::view))
+    }
+
     fn write_all<'a>(
         &mut self,
         items: impl Iterator<Item = View<'a>> + Clone,
     ) -> Result<(), LogError> {
+        let given = items.clone().count();
+        if self.write_views(items)? == given {
+            return Ok(());
+        }
+        self.poison_on_error(Err(DiskError::NoSpace {
+            operation: "prepare the next segment in",
+            name: FOLDER.to_owned(),
+        }))
+    }
+
+    fn write_views<'a>(
+        &mut self,
+        items: impl Iterator<Item = View<'a>> + Clone,
+    ) -> Result<usize, LogError> {
         self.check_usable()?;
         let options = self.options;
         let Body::Sound(tail) = &mut self.body else {
@@ -159,9 +180,9 @@ impl<D: Disk> Log<D> {
         };
         tail.check(items.clone(), &options)?;
         let done = tail.append(&mut self.disk, &options, items.clone());
-        if done.is_ok() {
+        if let Ok(written) = done {
             tail.check_written();
-            if let Some(View::Entry(record)) = items.last() {
+            if let Some(View::Entry(record)) = items.take(written).last() {
                 debug_assert_eq!(tail.tip.last, record.id, "the log ends with what was given");
             }
         }
@@ -195,7 +216,12 @@ impl<D: Disk> Log<D> {
         if tail.marked {
             return Ok(());
         }
-        let done = tail.write_batch(&mut self.disk, &options);
+        // Where there is no room for it, the next batch is the mark.
+        let done = match tail.make_room(&mut self.disk, &options, 0) {
+            Ok(true) => tail.write_batch(&mut self.disk, &options),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
         self.poison_on_error(done)
     }
 
@@ -367,7 +393,7 @@ impl<D: Disk> Log<D> {
         damage.map_or(LogError::Poisoned, LogError::Damaged)
     }
 
-    fn poison_on_error(&mut self, done: Result<(), DiskError>) -> Result<(), LogError> {
+    fn poison_on_error<T>(&mut self, done: Result<T, DiskError>) -> Result<T, LogError> {
         done.map_err(|error| {
             self.poisoned = !planted!(SyncErrorForgiven);
             LogError::Disk(error)
@@ -671,23 +697,29 @@ impl<F: DiskFile> Tail<F> {
         payload_max(smallest.unwrap_or(options.segment_bytes))
     }
 
+    /// Writes batch after batch, and ends before one that has no room. Returns how many items are durable.
     fn append<'a, D: Disk<File = F>>(
         &mut self,
         disk: &mut D,
         options: &LogOptions,
-        items: impl Iterator<Item = View<'a>>,
-    ) -> Result<(), DiskError> {
-        let payload_max = self.payload_max(options);
+        mut items: impl Iterator<Item = View<'a>> + Clone,
+    ) -> Result<usize, DiskError> {
+        let full = self.payload_max(options).min(BATCH_PAYLOAD_MAX);
         self.payload.clear();
-        for item in items {
-            let bytes = match item {
-                View::Entry(record) => 2 * record::HEADER + record.payload.len(),
-                View::Base(base) => record::HEADER + base.note.len(),
-            };
-            let full = payload_max.min(BATCH_PAYLOAD_MAX);
+        let mut given = 0;
+        loop {
+            let rest = items.clone();
+            let Some(item) = items.next() else { break };
+            let bytes = payload_bytes(item);
             if !self.payload.is_empty() && self.payload.len() + bytes > full {
                 self.write_batch(disk, options)?;
             }
+            if self.payload.is_empty()
+                && !self.make_room(disk, options, batch_payload(rest, full))?
+            {
+                return Ok(given);
+            }
+            given += 1;
             match item {
                 View::Entry(record) => self.encode(record),
                 View::Base(base) => self.encode_base(base),
@@ -696,7 +728,31 @@ impl<F: DiskFile> Tail<F> {
         if !self.payload.is_empty() {
             self.write_batch(disk, options)?;
         }
-        Ok(())
+        Ok(given)
+    }
+
+    /// Sees that a batch of so much payload can be written: in the segment in use, or in the next one,
+    /// behind which another one is ready. Whether the disk has space for that; else nothing is changed.
+    fn make_room<D: Disk<File = F>>(
+        &mut self,
+        disk: &mut D,
+        options: &LogOptions,
+        payload: usize,
+    ) -> Result<bool, DiskError> {
+        if self.position + batch_bytes(payload) <= self.in_use().bytes || planted!(NoSpare) {
+            return Ok(true);
+        }
+        while self.spares.len() < SPARES_WANTED {
+            match self.fill(disk, options) {
+                Ok(()) => {}
+                Err(DiskError::NoSpace { .. }) => {
+                    self.give_up_filling(disk)?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// What must hold once everything given was written.
@@ -901,6 +957,26 @@ impl<F: DiskFile> Tail<F> {
         self.segments.pop_front();
         Ok(())
     }
+}
+
+/// What one item may take of a batch.
+fn payload_bytes(item: View<'_>) -> usize {
+    match item {
+        View::Entry(record) => 2 * record::HEADER + record.payload.len(),
+        View::Base(base) => record::HEADER + base.note.len(),
+    }
+}
+
+/// What the batch that begins with these items may take.
+fn batch_payload<'a>(items: impl Iterator<Item = View<'a>>, full: usize) -> usize {
+    let mut payload = 0;
+    for bytes in items.map(payload_bytes) {
+        if payload > 0 && payload + bytes > full {
+            break;
+        }
+        payload += bytes;
+    }
+    payload
 }
 
 impl<F: DiskFile> SegmentFill<F> {

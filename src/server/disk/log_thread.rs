@@ -11,6 +11,9 @@
 //! both step back for the first work that arrives. Then, too, segments are deleted that hold nothing
 //! any more; under load that never rests, one goes after a group now and then.
 //!
+//! Where the log needs another segment and the disk has no space for it, the group waits: nothing of
+//! its rest is written yet.
+//!
 //! The first error ends the thread: a failed sync is never tried again.
 
 use std::collections::VecDeque;
@@ -33,6 +36,8 @@ use crate::types::LogIndex;
 
 /// Idle time after which the last batch is marked as synced.
 const MARK_AFTER: Duration = Duration::from_millis(10);
+/// Until a segment is asked for again that the disk had no space for.
+const SPACE_PATIENCE: Duration = Duration::from_millis(100);
 
 const NOOP: u8 = 0;
 const COMMAND: u8 = 1;
@@ -44,6 +49,10 @@ pub trait LogEvents: Send + 'static {
     fn persisted(&mut self, ticket: Ticket);
     /// The log is lost to this process, which must end. Called once, and nothing after it.
     fn fatal(&mut self, error: LogError);
+    /// The log waits for space on its disk, or goes on because there is some.
+    fn out_of_space(&mut self, waits: bool) {
+        let _ = waits;
+    }
     /// The size of the log has changed; for metrics.
     fn measured(&mut self, size: LogSize) {
         let _ = size;
@@ -226,6 +235,15 @@ enum IdleStage {
     Asleep,
 }
 
+/// What became of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupEnd {
+    /// All of it is durable.
+    All,
+    /// The disk had no space for all of it before the thread was told to end.
+    Part,
+}
+
 /// The result of taking from the queue.
 enum Work {
     Group { end_quarantine: bool },
@@ -284,7 +302,10 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
                     for task in self.first.drain(..) {
                         (task.0)();
                     }
-                    self.commit()?;
+                    if self.commit()? == GroupEnd::Part {
+                        // Nothing of the rest was reported, so it is as after a crash.
+                        return Ok(());
+                    }
                     if end_quarantine {
                         self.log.end_quarantine()?;
                     }
@@ -343,9 +364,9 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
         clippy::disallowed_methods,
         reason = "a figure for metrics; nothing is decided by it"
     )]
-    fn commit(&mut self) -> Result<(), LogError> {
+    fn commit(&mut self) -> Result<GroupEnd, LogError> {
         let Some((last_ticket, _)) = self.group.back() else {
-            return Ok(());
+            return Ok(GroupEnd::All);
         };
         let last_ticket = *last_ticket;
         let begun = Instant::now();
@@ -375,12 +396,38 @@ impl<D: Disk, E: LogEvents> Owner<D, E> {
             Item::Base(_) => 0,
         });
         group.bytes = bytes.sum();
-        self.log.write(&self.items)?;
-        self.items.clear();
+        if self.write()? == GroupEnd::Part {
+            return Ok(GroupEnd::Part);
+        }
         group.took = begun.elapsed();
         self.events.persisted(last_ticket);
         self.events.committed(&group);
-        Ok(())
+        Ok(GroupEnd::All)
+    }
+
+    /// Writes all items, waiting for space where there is none; part of them, if the thread is to end
+    /// meanwhile.
+    fn write(&mut self) -> Result<GroupEnd, LogError> {
+        let mut written = self.log.write_some(&self.items)?;
+        if written < self.items.len() {
+            self.events.out_of_space(true);
+            while written < self.items.len() {
+                let queue = self.shared.lock();
+                let closes = |queue: &mut Queue| !queue.closing;
+                let queue = self
+                    .shared
+                    .wake
+                    .wait_timeout_while(queue, SPACE_PATIENCE, closes);
+                if queue.closing {
+                    return Ok(GroupEnd::Part);
+                }
+                drop(queue);
+                written += self.log.write_some(&self.items[written..])?;
+            }
+            self.events.out_of_space(false);
+        }
+        self.items.clear();
+        Ok(GroupEnd::All)
     }
 }
 
@@ -505,6 +552,7 @@ mod tests {
         Persisted(Ticket),
         Fatal(LogError),
         Committed(GroupCommit),
+        OutOfSpace(bool),
     }
 
     /// Reports everything, and at each `persisted` waits for leave to go on.
@@ -522,6 +570,9 @@ mod tests {
         }
         fn fatal(&mut self, error: LogError) {
             self.events.send(Event::Fatal(error)).unwrap();
+        }
+        fn out_of_space(&mut self, waits: bool) {
+            self.events.send(Event::OutOfSpace(waits)).unwrap();
         }
         fn committed(&mut self, group: &GroupCommit) {
             let group = GroupCommit {
@@ -742,6 +793,39 @@ mod tests {
         assert!(matches!(events.last(), Some(Event::Fatal(_))));
         assert!(!events.contains(&Event::Persisted(Ticket(2))));
         assert!(matches!(thread.stop(), Err(LogError::Disk(_))));
+    }
+
+    #[test]
+    fn a_group_without_space_waits_is_reported_once_it_is_written_and_does_not_hold_up_the_end() {
+        let payload = || Payload::Command(Bytes::from(vec![1; 6000]));
+        let mut waited = 0;
+        for call in 1..60 {
+            let disk = SimDisk::new(call);
+            let (thread, seen) = start(&disk, None);
+            let entries = (1..=60).map(|index| Entry {
+                id: LogId::new(LogIndex(index), Term(1)),
+                payload: payload(),
+            });
+            disk.fail_call(call, Fault::NoSpace);
+            thread.submit(Ticket(1), unsaved(None, entries.collect()));
+            let mut events = Vec::new();
+            loop {
+                let event = seen.recv_timeout(PATIENCE).unwrap();
+                let is_last = matches!(event, Event::Persisted(_) | Event::Fatal(_));
+                events.push(event);
+                if is_last {
+                    break;
+                }
+            }
+            let done = events.last() == Some(&Event::Persisted(Ticket(1)));
+            if events.contains(&Event::OutOfSpace(true)) {
+                waited += 1;
+                assert!(done, "{call}: {events:?}");
+            }
+            drop(thread);
+            assert!(!done || durable(&disk).entries.len() == 60, "{call}");
+        }
+        assert!(waited > 0, "some call was one for another segment");
     }
 
     #[test]

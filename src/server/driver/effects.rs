@@ -213,6 +213,16 @@ impl LogEvents for LogReports {
         (self.on_fatal)(error);
     }
 
+    fn out_of_space(&mut self, waits: bool) {
+        match waits {
+            true => tracing::error!(
+                "the disk is full: the log waits for the space of another segment; free some, and \
+                 the node goes on by itself"
+            ),
+            false => tracing::warn!("the disk has space again: the log goes on"),
+        }
+    }
+
     fn measured(&mut self, size: LogSize) {
         let metrics = &self.metrics.storage;
         metrics.log_first_index.set(size.first.0 as f64);
