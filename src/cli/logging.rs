@@ -109,8 +109,9 @@ pub fn start(filter: &str, look: LineFormat, place: LogTarget) -> Result<Filter,
 }
 
 /// What the storage engine says only to the log: why it stopped, and, of what goes well, nothing that an
-/// operator could use. A filter that asks for more takes precedence.
-const ENGINE: &str = "fjall=warn,lsm_tree=warn";
+/// operator could use. A filter that asks for more takes precedence. How its journal ends after a crash
+/// it calls an error, and is none: the state is compared with its hash, and the log has the rest.
+const ENGINE: &str = "fjall=warn,lsm_tree=warn,fjall::journal::batch_reader=off";
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder()
