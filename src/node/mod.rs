@@ -43,8 +43,8 @@ use std::time::Duration;
 use crate::api::{
     Call, ClusterInfo, ErrorKind, Limits, MemberInfo, Request, RequestKind, ResponseHeader,
 };
+use crate::kv::Command;
 use crate::kv::access::Author;
-use crate::kv::{Command, SpaceAlarm};
 use crate::raft;
 use crate::raft::{Consensus, Envelope, Message, Published, ReadPermit, RestoredState, Timing};
 use crate::time::Instant;
@@ -71,6 +71,7 @@ use corruption_checker::CorruptionChecker;
 use lease_queries::Leases;
 use pending::PendingRequests;
 use pending_members::PendingMembers;
+use space_report::KnownSpace;
 use versions::Upgrade;
 use view::SharedConfiguration;
 
@@ -134,8 +135,7 @@ pub struct Node {
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
     checker: CorruptionChecker,
-    /// The alarm that there is no room, by the last report.
-    space_alarm: Option<SpaceAlarm>,
+    space: KnownSpace,
     upgrade: Upgrade,
     /// For [`Node::view`].
     shared_configuration: SharedConfiguration,
@@ -170,7 +170,7 @@ impl Node {
             bootstrapped,
             bootstrap_entry: None,
             session_samples: VecDeque::new(),
-            space_alarm: None,
+            space: KnownSpace::default(),
             shared_configuration: SharedConfiguration::default(),
         };
         node.drain_consensus();

@@ -4,29 +4,57 @@
 //! it is decided when to raise and when to clear it, and only the leader proposes. Between the two
 //! lies a gap, or a state at the edge would have the alarm come and go with every write.
 //!
+//! A leader whose disk is so full that it cannot apply what is committed hands leadership over.
+//!
 //! A leader whose alarm is raised also turns away what would be refused at apply, before it costs a
 //! place in a log on that same disk. Not what carries a session: a retry must learn what became of
-//! its first attempt, and only apply knows.
+//! its first attempt, and only apply knows. While nothing can be applied, every write is turned away, and
+//! one with a session is asked to come back.
+
+use std::time::Duration;
 
 use super::{Node, SpaceReport};
-use crate::api::Call;
+use crate::api::{Call, ErrorKind};
 use crate::kv::Command;
 use crate::time::Instant;
 use crate::types::RequestId;
 
+/// When a write is to be tried again that the log should not take while nothing can be applied.
+const STUCK_RETRY_MS: u32 = 100;
+/// A leader whose disk is full hands leadership over no more often: the disks of the others may be
+/// full, too.
+const HAND_OVER_INTERVAL: Duration = Duration::from_secs(10);
+
 impl Node {
     /// The shell has measured.
     pub(super) fn judge_space(&mut self, now: Instant, report: SpaceReport) {
-        self.space_alarm = report.alarm;
+        let verdict = report.verdict();
+        // One that is to be raised holds here at once: on a full disk its entry may have to wait.
+        self.space.alarm = report.alarm.or_else(|| verdict.flatten());
+        self.space.is_stuck = report.free < report.floor;
         if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
             return;
         }
-        if let Some(alarm) = report.verdict() {
+        if let Some(alarm) = verdict {
             // A refusal is no loss: the next report asks again.
             let _ = self
                 .consensus
                 .propose(now, Command::SetSpaceAlarm(alarm).encode());
         }
+        if self.space.is_stuck {
+            self.hand_over_for_space(now);
+        }
+    }
+
+    /// What is committed waits on this node until its disk has space. Another one may have some.
+    fn hand_over_for_space(&mut self, now: Instant) {
+        let before = self.space.handed_over;
+        if before.is_some_and(|before| !now.certainly_after(before + HAND_OVER_INTERVAL)) {
+            return;
+        }
+        // A refusal is no loss: this node leads on, as far as it can.
+        let _ = self.consensus.transfer(now, None);
+        self.space.handed_over = Some(now);
     }
 
     /// Whether `call`, which would be `command` in the log, is turned away because there is no room.
@@ -36,11 +64,22 @@ impl Node {
         call: &Call,
         command: &Command,
     ) -> bool {
-        let Some(alarm) = self.space_alarm else {
+        let Some(alarm) = self.space.alarm else {
             return false;
         };
-        if !takes_room(command) || call.session.is_some() || self.consensus.leads_in().is_none() {
+        let is_stuck = self.space.is_stuck;
+        if self.consensus.leads_in().is_none() || !(is_stuck || takes_room(command)) {
             return false;
+        }
+        if call.session.is_some() {
+            if is_stuck {
+                // Only this attempt is judged, as where a node is overloaded.
+                let kind = ErrorKind::SlowDown {
+                    retry_after_ms: STUCK_RETRY_MS,
+                };
+                self.refuse(id, kind, "the disk of the leader is full: free space there");
+            }
+            return is_stuck;
         }
         self.refuse_with(id, alarm.refusal());
         true
@@ -79,6 +118,7 @@ mod tests {
             quota: 100 * MIB,
             free: 1 << 30,
             reserve: 64 * MIB,
+            floor: 16 * MIB,
             alarm,
         }
     }
@@ -99,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_raises_it_too_and_half_as_much_again_clears_it() {
+    fn a_disk_without_room_raises_it_too_and_a_quarter_more_than_that_clears_it() {
         let with = |free: u64, alarm| SpaceReport {
             free,
             ..report(10 * MIB, alarm)
@@ -111,8 +151,8 @@ mod tests {
             quota: 10 * MIB - 1,
         };
         assert_eq!(raised, Some(limit));
-        assert_eq!(with(96 * MIB - 1, raised).verdict(), None);
-        assert_eq!(with(96 * MIB, raised).verdict(), Some(None));
+        assert_eq!(with(80 * MIB - 1, raised).verdict(), None);
+        assert_eq!(with(80 * MIB, raised).verdict(), Some(None));
         let nothing = SpaceReport {
             free: 0,
             reserve: u64::MAX,

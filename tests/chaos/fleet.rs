@@ -24,6 +24,8 @@ const DISK_GRACE: Duration = Duration::from_secs(20);
 const CUTS: &str = "[raft]\nsnapshot_entries = 2000\nsnapshot_catchup_entries = 200\n";
 /// Lines of a node's log that are shown when something is wrong.
 const TAIL: usize = 40;
+/// The size of a node's disk.
+const DISK_BYTES: u64 = 768 << 20;
 /// How far apart the clocks of two starts may be, in seconds.
 const CLOCKS_APART: u64 = 10 * 86_400;
 
@@ -110,7 +112,7 @@ impl Fleet {
             fs::write(&member.wall_clock, "+0").unwrap();
             if tools.disks {
                 let at = cluster.folder.path().join(format!("{}-disk", node.name));
-                member.disk = Disk::mount(&at);
+                member.disk = Disk::mount(&at, DISK_BYTES);
                 match &member.disk {
                     Some(_) => node.data_dir = at.join("data"),
                     None => left_out("full disks: nothing may be mounted here"),

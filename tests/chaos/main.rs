@@ -8,7 +8,7 @@
 //!
 //! A chunk is a cluster of its own, with the next seed. A seed repeats the schedule, not the run. Beside
 //! it stand trials of one thing each, under the same clients and the same judgement where clients take
-//! part: a disk that stalls, a full one ([`disks`]), partitions by the kernel ([`partitions`]), and kills
+//! part: a disk that stalls, a full one ([`disks`], [`full_disks`]), partitions by the kernel ([`partitions`]), and kills
 //! at each step of a state that is installed ([`installs`]). What is judged:
 //!
 //! - linearizability of everything that clients read and wrote, reads under a node's own lease among
@@ -30,6 +30,7 @@
 
 mod disks;
 mod fleet;
+mod full_disks;
 #[path = "../cluster/harness.rs"]
 #[expect(
     dead_code,

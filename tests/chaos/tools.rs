@@ -14,9 +14,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Node;
 
-/// The size of a node's disk.
-const DISK_BYTES: u64 = 768 << 20;
-
 /// What the machine has for doing damage.
 pub(crate) struct Tools {
     pub(crate) strace: Option<PathBuf>,
@@ -109,14 +106,15 @@ pub(crate) fn left_out(what: &str) {
 /// A file system in a file.
 pub(crate) struct Disk {
     at: PathBuf,
+    bytes: u64,
 }
 
 impl Disk {
-    /// Makes and mounts one at `at`; none if that is not possible here.
-    pub(crate) fn mount(at: &Path) -> Option<Self> {
+    /// Makes and mounts one of `bytes` at `at`; none if that is not possible here.
+    pub(crate) fn mount(at: &Path, bytes: u64) -> Option<Self> {
         let image = at.with_extension("disk");
         let file = fs::File::create(&image).unwrap();
-        file.set_len(DISK_BYTES).unwrap();
+        file.set_len(bytes).unwrap();
         fs::create_dir_all(at).unwrap();
         let image = image.to_str().unwrap();
         let ok = |program: &str, arguments: &[&str]| {
@@ -125,7 +123,10 @@ impl Disk {
         };
         let is_mounted = ok("mkfs.ext4", &["-q", "-F", image])
             && ok("mount", &["-o", "loop", image, at.to_str().unwrap()]);
-        is_mounted.then(|| Self { at: at.to_owned() })
+        is_mounted.then(|| Self {
+            at: at.to_owned(),
+            bytes,
+        })
     }
 
     fn ballast(&self) -> PathBuf {
@@ -136,7 +137,7 @@ impl Disk {
     pub(crate) fn fill(&self) {
         let mut file = fs::File::create(self.ballast()).unwrap();
         // What is set aside is as full as what is written, and no disk has to take it.
-        let (mut end, mut size) = (0, DISK_BYTES);
+        let (mut end, mut size) = (0, self.bytes);
         while size >= 1 << 20 {
             match fallocate(&file, FallocateFlags::empty(), end, size) {
                 Ok(()) => end += size,
@@ -150,6 +151,12 @@ impl Disk {
                 block.truncate(block.len() / 2);
             }
         }
+    }
+
+    /// The bytes that are left.
+    pub(crate) fn available(&self) -> u64 {
+        let found = rustix::fs::statvfs(&self.at).unwrap();
+        found.f_bavail * found.f_frsize
     }
 
     pub(crate) fn free(&self) {

@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::api::{Consistency, Error, Outcome, PutRequest, RangeRequest, Response, ResponseBody};
-use crate::kv::{MemStore, apply};
+use crate::api::{
+    Consistency, Error, Outcome, PutRequest, RangeRequest, Response, ResponseBody, SessionCall,
+};
+use crate::kv::{MemStore, SpaceAlarm, apply};
 use crate::raft::{Configuration, Payload, ReadPermit};
 use crate::time::Clock;
 use crate::types::{Role, SessionId};
@@ -692,6 +694,7 @@ fn the_leader_alone_raises_the_alarm_and_turns_away_what_adds_before_it_is_in_th
             quota: 10,
             free: 100,
             reserve: 10,
+            floor: 5,
             alarm,
         })
     };
@@ -738,6 +741,83 @@ fn the_leader_alone_raises_the_alarm_and_turns_away_what_adds_before_it_is_in_th
     tell(&mut world, leader, report(9, None));
     let taken = world.put(leader);
     world.answer(taken).response();
+}
+
+/// With less space than the floor.
+fn stuck() -> Input {
+    Input::Space(SpaceReport {
+        used: 1,
+        quota: 10,
+        free: 4,
+        reserve: 10,
+        floor: 5,
+        alarm: None,
+    })
+}
+
+#[test]
+fn a_leader_that_can_apply_nothing_for_want_of_space_hands_leadership_over() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    world.give(leader, stuck());
+    world.settle();
+    world.advance(1_000);
+    assert_ne!(world.leader(), leader);
+}
+
+#[test]
+fn alone_it_refuses_even_writes_of_sessions_of_which_nothing_is_known_then() {
+    let mut world = World::new(1);
+    let leader = world.leader();
+    let opened = world.ask(leader, Request::OpenSession, Consistency::default());
+    let ResponseBody::OpenSession { id } = world.answer(opened).response().body else {
+        panic!("no session");
+    };
+    let put = |world: &mut World, number, sequence| {
+        let put = PutRequest {
+            key: "k".into(),
+            ..PutRequest::default()
+        };
+        let call = Call {
+            timeout_ms: 1000,
+            consistency: Consistency::default(),
+            min_revision: 0,
+            session: Some(SessionCall {
+                id,
+                sequence,
+                acknowledged: 0,
+            }),
+            request: Request::Put(put),
+        };
+        world.give(leader, Input::Request(RequestId(number), call, None));
+        world.settle();
+        RequestId(number)
+    };
+    let first = put(&mut world, 1_001, 1);
+    world.answer(first).response();
+    world.give(leader, stuck());
+    world.settle();
+    let last = world.nodes[&leader].node.status().last.index;
+    let refused = put(&mut world, 1_002, 2);
+    let error = world.answer(refused).error();
+    assert!(matches!(error.kind, ErrorKind::SlowDown { .. }), "{error}");
+    assert_eq!(error.outcome, Outcome::NotApplied);
+    assert_eq!(world.nodes[&leader].node.status().last.index, last);
+    // With space above the floor it is for apply to judge.
+    world.give(
+        leader,
+        Input::Space(SpaceReport {
+            used: 1,
+            quota: 10,
+            free: 100,
+            reserve: 10,
+            floor: 5,
+            alarm: None,
+        }),
+    );
+    let taken = put(&mut world, 1_003, 2);
+    let world_says = world.answers.contains_key(&taken);
+    assert!(world_says);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::kv::CompactionBudget;
+use crate::server::disk::space::{Passage, SpaceGate, merge_beyond_floor};
 use crate::server::disk::store::{CompactionGc, StoreError};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::queue::BatchQueue;
@@ -18,6 +19,8 @@ use crate::server::threads::queue::BatchQueue;
 const STEP_BYTES_MAX: usize = 1 << 20;
 /// While there is nothing to do until the next message.
 const UNTIL_TOLD: Duration = Duration::from_secs(3600);
+/// Until merging tables is tried again for which there was no room.
+const RECLAIM_AGAIN: Duration = Duration::from_secs(10);
 
 /// A message to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(crate) struct GcThread {
     pub(crate) pace: Pace,
     pub(crate) removed: Arc<GcProgress>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Holds up what would be written to a full disk.
+    pub(crate) space: Arc<SpaceGate>,
 }
 
 impl GcThread {
@@ -83,10 +88,14 @@ impl GcThread {
                 let through = self.compaction_gc.through()?;
                 self.removed.through.store(through, Ordering::Relaxed);
             }
+            if self.space.wait() == Passage::Ended {
+                return Ok(());
+            }
             let began = stopwatch();
             let gc_step = self.compaction_gc.step(&budget)?;
             let took = began.elapsed();
-            let metrics = &self.metrics.history;
+            let all = Arc::clone(&self.metrics);
+            let metrics = &all.history;
             metrics.step_seconds.record(took.as_secs_f64());
             metrics
                 .removed_records
@@ -97,13 +106,10 @@ impl GcThread {
             }
             rest = UNTIL_TOLD;
             if reclaim || self.compaction_gc.is_reclaim_due()? {
-                let began = stopwatch();
-                self.compaction_gc.reclaim()?;
-                tracing::info!(
-                    took = ?began.elapsed(),
-                    "disk space of compacted history reclaimed"
-                );
-                reclaim = false;
+                reclaim = !self.reclaim()?;
+                if reclaim {
+                    rest = RECLAIM_AGAIN;
+                }
             }
             let before = self
                 .removed
@@ -114,5 +120,25 @@ impl GcThread {
                 tracing::info!(revision = gc_step.through, "compacted history removed");
             }
         }
+    }
+
+    /// Merges the tables, if the disk has room for what that writes. Whether it had.
+    fn reclaim(&mut self) -> Result<bool, StoreError> {
+        let needed = merge_beyond_floor(self.compaction_gc.reclaim_bytes()?);
+        if !self.space.has(needed) {
+            tracing::warn!(
+                needed,
+                "the disk has no room to merge tables, which would give the space of compacted \
+                 history back: it is tried again"
+            );
+            return Ok(false);
+        }
+        let began = stopwatch();
+        self.compaction_gc.reclaim()?;
+        tracing::info!(
+            took = ?began.elapsed(),
+            "disk space of compacted history reclaimed"
+        );
+        Ok(true)
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod log_compactor;
 pub mod log_thread;
 pub(crate) mod marker;
 pub(crate) mod quota;
+pub(crate) mod space;
 pub mod state_dirs;
 pub(crate) mod state_thread;
 pub mod store;

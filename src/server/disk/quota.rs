@@ -1,11 +1,10 @@
 //! Measures the space for data at intervals, and reports it to the driver and to status requests.
 //!
 //! The node decides what follows ([`crate::node::SpaceReport`]). What is measured is the state as the
-//! storage engine counts it, and what its disk has left. The log lies on that disk, too: running out
-//! of space under a write of the log ends a node, so some of it is kept for the log and for merging
-//! tables, without which deletions would free nothing.
+//! storage engine counts it, and what its disk has left. How much that must be is known in
+//! [`crate::server::disk::space`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,17 +15,21 @@ use crate::api::QuotaStatus;
 use crate::kv::SpaceAlarm;
 use crate::node::{Input, SpaceReport};
 use crate::server::config::QuotaConfig;
+use crate::server::disk::space::{DiskPlan, bytes_below, disk_space};
 use crate::server::disk::store::{StateReader, StoreError};
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::Metrics;
 
 /// Interval between measurements. What is written in between may exceed the quota.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Log segments that space is reserved for: the one that is written, the one that is prepared, and as
-/// much again for merging tables.
-const RESERVE_SEGMENTS: u64 = 4;
-/// The reserve is at most this part of a small disk.
-const RESERVE_PART: u64 = 20;
+/// The same on a disk that might be full after the longer one.
+const NEAR_INTERVAL: Duration = Duration::from_millis(50);
+/// Looks at a full disk until merged tables are let go of once more.
+const LOOKS_PER_RELEASE: u64 = 20;
+/// More than that costs.
+const RELEASE_BYTES: u64 = 8 << 20;
+/// More than a node writes in [`LOOK_INTERVAL`], with all that follows from it.
+const NEAR_BYTES: u64 = 1 << 30;
 
 /// The space of a node by the last measurement.
 #[derive(Debug)]
@@ -109,7 +112,9 @@ pub(crate) struct QuotaWatch {
     pub(crate) name: String,
     pub(crate) room: Arc<Room>,
     pub(crate) data_dir: PathBuf,
-    pub(crate) segment_bytes: u64,
+    pub(crate) plan: DiskPlan,
+    /// Looks that found too little space.
+    pub(crate) looks: AtomicU64,
     pub(crate) store: StateReader,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
@@ -125,58 +130,53 @@ impl QuotaWatch {
         let this = Arc::new(self);
         loop {
             let looking = Arc::clone(&this);
-            match tokio::task::spawn_blocking(move || looking.look()).await {
-                Ok(Ok(report)) => {
-                    this.room.note(&this.name, &report);
-                    this.mailbox.send(Mail::Input(Input::Space(report)));
-                }
+            let report = match tokio::task::spawn_blocking(move || looking.look()).await {
+                Ok(Ok(report)) => report,
                 Ok(Err(error)) => return (this.on_fatal)(error),
                 // The runtime is ending.
                 Err(_) => return,
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            };
+            this.room.note(&this.name, &report);
+            this.mailbox.send(Mail::Input(Input::Space(report)));
+            let is_near = report.free < report.reserve.saturating_add(NEAR_BYTES);
+            tokio::time::sleep(if is_near {
+                NEAR_INTERVAL
+            } else {
+                LOOK_INTERVAL
+            })
+            .await;
         }
     }
 
+    /// Whether merged tables are to be let go of again: each time costs a small table.
+    fn is_release_due(&self) -> bool {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        looks.is_multiple_of(LOOKS_PER_RELEASE)
+    }
+
     fn look(&self) -> Result<SpaceReport, StoreError> {
-        let (free, total) = disk_space(&self.data_dir);
+        let (free, _) = disk_space(&self.data_dir);
+        let log = bytes_below(&self.data_dir.join("log"));
+        let needs = self.plan.needs(self.store.table_bytes()?, log);
+        // On a disk without any space it would fail.
+        let is_short = (RELEASE_BYTES..needs.reserve).contains(&free);
+        if is_short && self.is_release_due() {
+            self.store.release_merged()?;
+        }
         Ok(SpaceReport {
             used: self.store.storage_bytes()?,
             quota: self.room.quota.bytes,
             free,
-            reserve: reserve(self.segment_bytes, total),
+            reserve: needs.reserve,
+            floor: needs.floor,
             alarm: self.store.snapshot()?.space_alarm(),
         })
     }
 }
 
-/// Bytes that the disk under `path` has left for this user, and has at all. What cannot be asked is
-/// not limited.
-pub(crate) fn disk_space(path: &Path) -> (u64, u64) {
-    rustix::fs::statvfs(path).map_or((u64::MAX, u64::MAX), |disk| {
-        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-        (bytes(disk.f_bavail), bytes(disk.f_blocks))
-    })
-}
-
-/// How much of a disk of `total` bytes stays free.
-fn reserve(segment_bytes: u64, total: u64) -> u64 {
-    let wanted = segment_bytes.saturating_mul(RESERVE_SEGMENTS);
-    wanted.min(total / RESERVE_PART)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_small_disk_keeps_a_part_of_it_and_a_large_one_some_segments() {
-        assert_eq!(reserve(64 << 20, 1 << 40), 256 << 20);
-        assert_eq!(reserve(8 << 20, 40 << 20), 2 << 20);
-        let folder = tempfile::tempdir().unwrap();
-        let (free, total) = disk_space(folder.path());
-        assert!(0 < free && free <= total, "{free} of {total}");
-    }
 
     #[test]
     fn a_state_near_its_quota_is_a_warning_and_an_alarm_another() {

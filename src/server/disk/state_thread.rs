@@ -22,6 +22,7 @@ use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::gc_thread::GcWork;
 use crate::server::disk::log_compactor::LogUse;
+use crate::server::disk::space::{Passage, SpaceGate};
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{
     AppliedEntry, KeyCounter, RetiredStore, StateStore, StoreError, StoreOptions,
@@ -96,6 +97,8 @@ pub(crate) struct StateThread {
     pub(crate) data_dir: Arc<DataDir>,
     /// None at first.
     pub(crate) counting: Option<CountThread>,
+    /// Holds up what would be written to a full disk.
+    pub(crate) space: Arc<SpaceGate>,
 }
 
 impl StateThread {
@@ -116,14 +119,19 @@ impl StateThread {
                 match item {
                     Work::Apply(more) => entries.extend(more),
                     Work::Install(id) => {
-                        self.apply_all(&mut entries)?;
+                        if self.apply_all(&mut entries)? == Passage::Ended {
+                            return Ok(());
+                        }
                         self.install(id)?;
                     }
                     Work::FindIdleSessions { unused_since } => idle_since = Some(unused_since),
                     Work::Stop => stop = true,
                 }
             }
-            self.apply_all(&mut entries)?;
+            if self.apply_all(&mut entries)? == Passage::Ended {
+                // As after a crash: the log has the rest.
+                return Ok(());
+            }
             if let Some(unused_since) = idle_since {
                 let snapshot = self.store.reader().snapshot()?;
                 let sessions = kv::idle_sessions(&snapshot, unused_since, IDLE_SESSIONS_MAX)?;
@@ -162,9 +170,13 @@ impl StateThread {
         Ok(())
     }
 
-    fn apply_all(&mut self, entries: &mut Vec<Entry>) -> Result<(), StoreError> {
+    /// Applies all entries, each batch once there is room for it; or ends, if the node does.
+    fn apply_all(&mut self, entries: &mut Vec<Entry>) -> Result<Passage, StoreError> {
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
+            if self.space.wait() == Passage::Ended {
+                return Ok(Passage::Ended);
+            }
             let (batch, later) = rest.split_at(batch_length(rest));
             let reader = self.store.reader();
             let before = reader.compact_revision();
@@ -175,7 +187,7 @@ impl StateThread {
             rest = later;
         }
         entries.clear();
-        Ok(())
+        Ok(Passage::Open)
     }
 
     fn apply(&mut self, batch: &[Entry]) -> Result<(), StoreError> {

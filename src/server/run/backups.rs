@@ -20,7 +20,7 @@ use std::{fs, io};
 
 use crate::server::config::BackupConfig;
 use crate::server::disk::durable;
-use crate::server::disk::quota::disk_space;
+use crate::server::disk::space::disk_space;
 use crate::server::disk::store::{Export, Origin, StateReader, StoreError};
 use crate::server::metrics::{Metrics, seconds_since_1970};
 use crate::server::session::origins::Origins;

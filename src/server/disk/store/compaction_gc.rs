@@ -101,6 +101,18 @@ impl CompactionGc {
         })
     }
 
+    /// How many bytes [`CompactionGc::reclaim`] may write before it gives any back.
+    ///
+    /// # Errors
+    /// Every error is fatal.
+    pub fn reclaim_bytes(&self) -> Result<u64, StoreError> {
+        self.run(|work| {
+            let tables = work.front.database().spaces.iter();
+            let tables: u64 = tables.map(fjall::Keyspace::disk_space).sum();
+            Ok(tables.saturating_sub(work.garbage()?))
+        })
+    }
+
     /// Merges the tables of history and events, which frees the space of removed records. Blocks the caller
     /// in proportion to the size of these tables; other threads can read and write meanwhile. Records
     /// removed while it runs count for the next time.

@@ -93,7 +93,7 @@ pub enum StoreError {
         given: LogId,
     },
     /// The disk or the file system refused.
-    #[error("{doing} failed: {source}; check the disk, then restart the node")]
+    #[error("{doing} failed: {source}; {}", advice(source))]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -104,6 +104,17 @@ pub enum StoreError {
     /// the first to say anything.
     #[error("{0}; the state has been unusable since")]
     Poisoned(Failure),
+}
+
+/// What to do about an error of the system.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "nothing that was acknowledged is lost: free space on the disk of the data directory; \
+             the node's next start waits until there is enough"
+        }
+        _ => "check the disk, then restart the node",
+    }
 }
 
 /// The error that ended the use of a state, for those who come later.
@@ -153,7 +164,8 @@ impl StoreError {
                 doing,
                 source: io::Error::other(
                     "the storage engine stopped after a background write failed, usually because \
-                     the disk is full or failing; see its earlier messages in the log",
+                     the disk is full or failing; see its earlier messages in the log. A start \
+                     waits until the disk has enough space",
                 ),
             },
             other => Self::Damaged {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 use crate::front;
 use crate::front::{Front, Handle, Point};
 use crate::kv;
 use crate::kv::access::Policy;
-use crate::kv::{ContentHash, Progress};
+use crate::kv::{ContentHash, Progress, Space};
 use crate::types::LogIndex;
 
 use super::boundary;
@@ -99,6 +100,35 @@ impl StateReader {
         let bytes = tables.database.disk_space();
         let result = bytes.map_err(|error| StoreError::from_fjall("measuring the state", error));
         tables.poison_on_error(result)
+    }
+
+    /// The size of the tables on disk, in bytes: what a merge of all of them would write.
+    ///
+    /// # Errors
+    /// Every error is fatal.
+    pub fn table_bytes(&self) -> Result<u64, StoreError> {
+        let front = self.current.load();
+        let tables = front.database();
+        tables.check_poison()?;
+        Ok(tables.spaces.iter().map(fjall::Keyspace::disk_space).sum())
+    }
+
+    /// Has the engine remove tables that were merged and that no reader uses any more. It looks for them
+    /// when it flushes a memtable, so it is given one with as good as nothing in it.
+    ///
+    /// # Errors
+    /// Every error is fatal.
+    pub fn release_merged(&self) -> Result<(), StoreError> {
+        let front = self.current.get();
+        let tables = front.database();
+        tables.check_poison()?;
+        let releasing = |error| StoreError::from_fjall("removing merged tables", error);
+        let local = tables.space(Space::Local);
+        let mut batch = tables.database.batch();
+        // There is no such record, and none comes of this.
+        batch.remove(local, Bytes::from_static(b"released"));
+        let released = batch.commit().and_then(|()| local.rotate_memtable());
+        tables.poison_on_error(released.map(|_| ()).map_err(releasing))
     }
 
     /// Reads everything and compares it with the content hash. Takes time proportional to the size of

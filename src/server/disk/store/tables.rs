@@ -172,9 +172,6 @@ impl Drop for Farewell {
     }
 }
 
-/// The size of fjall's journals above which it flushes memtables.
-const JOURNAL_BYTES_MAX: u64 = 256 << 20;
-
 /// The number of fjall's worker threads. The first leaves merges to the others, so that it can flush
 /// memtables meanwhile. A single worker (as on one core of a control group) does both in turn, and writes
 /// wait for merges. The first requeues a merge until another worker takes it, so with only one other
@@ -225,7 +222,7 @@ fn open_on_this_thread(
 ) -> Result<(fjall::Database, Vec<Keyspace>), StoreError> {
     let database = fjall::Database::builder(path)
         .cache_size(options.block_cache_bytes)
-        .max_journaling_size(JOURNAL_BYTES_MAX)
+        .max_journaling_size(options.journal_bytes)
         .worker_threads(worker_threads())
         .open()
         .map_err(|error| StoreError::from_fjall("opening the state", error))?;

@@ -19,6 +19,7 @@ use crate::server::config::{ClusterState, Config};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::marker::Marker;
+use crate::server::disk::space::SpaceGate;
 use crate::server::disk::store::StateReader;
 use crate::server::mail::Mailbox;
 use crate::server::metrics::Metrics;
@@ -66,6 +67,7 @@ pub(super) struct Shared {
     pub(super) watches: Arc<Watches>,
     pub(super) removed: Arc<GcProgress>,
     pub(super) log_use: Arc<LogUse>,
+    pub(super) space: Arc<SpaceGate>,
     pub(super) transport: Arc<TransportStats>,
     pub(super) fatal: Fatal,
     pub(super) failed: watch::Receiver<Option<String>>,
@@ -186,6 +188,8 @@ impl Shared {
             watches: Arc::default(),
             removed: Arc::default(),
             log_use: Arc::new(LogUse::new(storage.log.base().index)),
+            // The first look at the disk says how much the tables take.
+            space: Arc::new(SpaceGate::new(config)),
             transport: Arc::default(),
             exit: fatal.exit(Marker::Removed.record_in(identity.data_dir.path())),
             fatal,

@@ -1,6 +1,7 @@
 //! Opens and repairs a node's log and state, before consensus uses them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::{StartError, io_error};
 use super::identity::Identity;
@@ -10,11 +11,17 @@ use crate::log::Log;
 use crate::raft::RestoredState;
 use crate::server::config::Config;
 use crate::server::disk::file::RealDisk;
+use crate::server::disk::space::{DiskPlan, bytes_below, disk_space};
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::StateStore;
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
 use crate::server::session::auth::Audit;
+
+/// Between two looks of a start that waits for space.
+const SPACE_LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// After how many of them it is said again.
+const SPACE_LOOKS_TOLD: u32 = 300;
 
 /// The second stage: log and state are open and valid.
 pub(super) struct Disks {
@@ -63,6 +70,7 @@ impl Disks {
         let audit = audit
             .transpose()
             .map_err(io_error("opening auth.audit_file"))?;
+        wait_for_space(config).await;
         let open = {
             let (config, data_dir) = (config.clone(), identity.data_dir.clone());
             let (told, metrics) = (identity.initial_members.clone(), metrics.clone());
@@ -92,5 +100,34 @@ impl Disks {
             },
             audit,
         })
+    }
+}
+
+/// Waits until the disk has what opening the state may take. A node that ended because its disk was full
+/// would otherwise begin, and end, again and again.
+async fn wait_for_space(config: &Config) {
+    let data_dir = &config.node.data_dir;
+    let tables = bytes_below(&StateDirs::new(data_dir).state());
+    let needed = DiskPlan::of(config).needs_to_start(tables);
+    let mut looks = 0_u32;
+    loop {
+        let (free, _) = disk_space(data_dir);
+        if free >= needed {
+            break;
+        }
+        if looks.is_multiple_of(SPACE_LOOKS_TOLD) {
+            tracing::error!(
+                node = %config.node.name,
+                free,
+                needed,
+                "the disk is full: this node starts once {} has {needed} bytes free",
+                data_dir.display()
+            );
+        }
+        looks = looks.wrapping_add(1);
+        tokio::time::sleep(SPACE_LOOK_INTERVAL).await;
+    }
+    if looks > 0 {
+        tracing::warn!(node = %config.node.name, "the disk has space again: this node starts");
     }
 }

@@ -83,7 +83,7 @@ impl Ports {
             cluster: identity.cluster_id,
             state_dirs,
             data_dir: identity.data_dir.clone(),
-            options: store_options(config.storage.cache_bytes),
+            options: store_options(config),
             mailbox: shared.mailbox.clone(),
             metrics: shared.metrics.clone(),
             limits: frame_limits,

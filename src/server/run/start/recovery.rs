@@ -22,6 +22,7 @@ use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::log_thread::restore;
 use crate::server::disk::marker::Marker;
+use crate::server::disk::space::DiskPlan;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::disk::{attempt, bootstrap};
@@ -197,7 +198,9 @@ impl<'a> InProgress<'a> {
     fn open_log(&mut self) -> Result<(), StartError> {
         // Checked before the log is opened, which writes to it: data of a later release stays unchanged.
         StateStore::refuse_newer_format(&self.data_dir.state_path())?;
-        let options = self.data_dir.log_options(self.config.storage.segment_bytes);
+        let options = self
+            .data_dir
+            .log_options(DiskPlan::of(self.config).segment_bytes);
         let observed = self.metrics.clone();
         let disk = self.data_dir.log_disk().observed_by(Arc::new(move |took| {
             let seconds = &observed.storage.wal_fsync_seconds;
@@ -267,7 +270,7 @@ impl<'a> InProgress<'a> {
             tracing::warn!("{advice}");
         }
         let attempt = Attempt::begin(self.data_dir.path(), lost).map_err(marking())?;
-        let options = store_options(self.config.storage.cache_bytes);
+        let options = store_options(self.config);
         let opened = StateStore::open(&self.state_dirs.state(), &options);
         attempt.end().map_err(marking())?;
         let store = match opened {
@@ -398,13 +401,16 @@ fn tripwire_warning(mark: &Path) -> String {
     )
 }
 
-/// Splits `cache_bytes`: most of it goes to current records, which answer point reads.
-pub(super) fn store_options(cache_bytes: u64) -> StoreOptions {
+/// Splits `storage.cache_bytes`: most of it goes to current records, which answer point reads.
+pub(super) fn store_options(config: &Config) -> StoreOptions {
+    let cache_bytes = config.storage.cache_bytes;
     let records = cache_bytes / 4 * 3;
+    let plan = DiskPlan::of(config);
     StoreOptions {
         record_cache_bytes: usize::try_from(records).unwrap_or(usize::MAX),
         block_cache_bytes: cache_bytes - records,
-        ..StoreOptions::default()
+        memtable_bytes: plan.memtable_bytes,
+        journal_bytes: plan.journal_bytes,
     }
 }
 

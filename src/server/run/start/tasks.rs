@@ -1,7 +1,7 @@
 //! The tasks of a node: they accept clients, and run periodic maintenance.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
@@ -14,6 +14,7 @@ use crate::server::admin::probes::NodeProbes;
 use crate::server::admin::service::AdminService;
 use crate::server::config::Config;
 use crate::server::disk::quota::QuotaWatch;
+use crate::server::disk::space::DiskPlan;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::metrics::UPKEEP_INTERVAL;
 use crate::server::run::backups::Backups;
@@ -82,7 +83,8 @@ impl Tasks {
             name: config.node.name.clone(),
             room: sessions.serving.room.clone(),
             data_dir: config.node.data_dir.clone(),
-            segment_bytes: config.storage.segment_bytes,
+            plan: DiskPlan::of(config),
+            looks: AtomicU64::new(0),
             store: shared.store.clone(),
             mailbox: shared.mailbox.clone(),
             metrics: shared.metrics.clone(),

@@ -13,7 +13,7 @@ use super::ports::Ports;
 use super::recovery::store_options;
 use crate::log::Log;
 use crate::node::MembersInForce;
-use crate::server::config::Config;
+use crate::server::config::{Config, SnapshotConfig};
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::gc_thread::{GcThread, GcWork, Pace};
@@ -21,6 +21,7 @@ use crate::server::disk::journal_thread::{JournalThread, StopJournal};
 use crate::server::disk::log_compactor::{LogCompactor, StopCompactor};
 use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
+use crate::server::disk::space::{DiskPlan, SpaceGate};
 use crate::server::disk::state_thread::{StateThread, Work};
 use crate::server::disk::store::{CompactionGc, Journal, Keeper, StateStore, StoreError};
 use crate::server::driver::Driver;
@@ -57,6 +58,7 @@ struct Queues {
     journal: Arc<BatchQueue<StopJournal>>,
     log_compactor: Arc<BatchQueue<StopCompactor>>,
     watches: Arc<Watches>,
+    space: Arc<SpaceGate>,
 }
 
 impl Drop for Queues {
@@ -76,11 +78,14 @@ impl Queues {
             journal: Arc::default(),
             log_compactor: Arc::default(),
             watches: shared.watches.clone(),
+            space: shared.space.clone(),
         }
     }
 
     /// Ends the threads that work for the driver.
     fn stop_disk(&self) {
+        // Who waits for space must not hold up the end.
+        self.space.end();
         // The GC thread may be merging tables, so it is stopped first: the others finish meanwhile.
         self.gc.send(GcWork::Stop);
         self.journal.send(StopJournal);
@@ -183,6 +188,7 @@ impl Ground<'_> {
             },
             removed: self.shared.removed.clone(),
             metrics: self.shared.metrics.clone(),
+            space: self.shared.space.clone(),
         };
         let on_fatal = self.on_fatal();
         self.spawn("gc", move || {
@@ -207,7 +213,10 @@ impl Ground<'_> {
 
     fn log_compactor(&self, keeper: Keeper) -> ThreadResult {
         let mut thread = LogCompactor {
-            options: self.config.snapshots,
+            options: SnapshotConfig {
+                log_bytes: DiskPlan::of(self.config).log_bytes,
+                ..self.config.snapshots
+            },
             log_use: self.shared.log_use.clone(),
             keeper,
             work: self.queues.log_compactor.clone(),
@@ -254,10 +263,11 @@ impl Ground<'_> {
             lacks_state,
             received: self.ports.incoming.clone(),
             state_dirs: self.ports.incoming.state_dirs.clone(),
-            options: store_options(self.config.storage.cache_bytes),
+            options: store_options(self.config),
             log_use: self.shared.log_use.clone(),
             data_dir: self.identity.data_dir.clone(),
             counting: None,
+            space: self.shared.space.clone(),
         };
         let on_fatal = self.on_fatal();
         self.spawn("state", move || {

@@ -37,6 +37,7 @@ fn open(path: &Path) -> StateStore {
         record_cache_bytes: 256 << 10,
         block_cache_bytes: 1 << 20,
         memtable_bytes: 1 << 20,
+        ..StoreOptions::default()
     };
     StateStore::open(path, &small).expect("it opens")
 }

@@ -10,6 +10,7 @@ fn small() -> StoreOptions {
         record_cache_bytes: 0,
         block_cache_bytes: 1 << 20,
         memtable_bytes: 1 << 20,
+        ..StoreOptions::default()
     }
 }
 
