@@ -20,9 +20,10 @@ impl SpaceAlarm {
         Error::not_applied(
             ErrorKind::NoSpace { used, quota },
             format!(
-                "out of space: the state takes {used} bytes of the allowed {quota}; delete \
-                 unneeded keys and compact history (`leasehold compaction --physical`), or raise \
-                 quota.bytes; writes are accepted again once there is space"
+                "out of space: the state takes {used} bytes, and quota.bytes or the leader's disk allows \
+                 {quota}; delete unneeded keys and compact history (`leasehold compaction --physical`), \
+                 raise quota.bytes, or free space on that disk; writes are accepted again once there is \
+                 space"
             ),
         )
     }

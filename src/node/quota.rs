@@ -32,10 +32,12 @@ impl Node {
         // One that is to be raised holds here at once: on a full disk its entry may have to wait.
         self.space.alarm = report.alarm.or_else(|| verdict.flatten());
         self.space.is_stuck = report.free < report.floor;
-        if self.consensus.leads_in().is_none() || !self.consensus.status().ready {
+        if self.consensus.leads_in().is_none() {
             return;
         }
-        if let Some(alarm) = verdict {
+        if let Some(alarm) = verdict
+            && self.consensus.status().ready
+        {
             // A refusal is no loss: the next report asks again.
             let _ = self
                 .consensus
@@ -53,7 +55,7 @@ impl Node {
             return;
         }
         // A refusal is no loss: this node leads on, as far as it can.
-        let _ = self.consensus.transfer(now, None);
+        let _ = self.consensus.transfer_unapplied(now);
         self.space.handed_over = Some(now);
     }
 

@@ -452,6 +452,7 @@ impl Consensus {
     pub(super) fn begin_transfer(
         &mut self,
         target: Option<NodeId>,
+        even_unapplied: bool,
     ) -> Result<NodeId, ProposalError> {
         let known = self.known_leader();
         let RoleState::Leader(leader) = &mut self.role else {
@@ -473,13 +474,14 @@ impl Consensus {
         leader.transfer = Some(Transfer {
             target,
             until: self.now + self.timing.election_timeout_max,
+            even_unapplied,
             told: None,
         });
         Ok(target)
     }
 
-    /// Tells the target as soon as it holds all that we hold, and all of it is committed and
-    /// applied. Before the word can leave, the lease of this term is gone for good (P9).
+    /// Tells the target as soon as it holds all that we hold, and all of it is committed; and applied
+    /// here, so that requests get their replies, unless the transfer is for want of that. Before the word can leave, the lease of this term is gone for good (P9).
     pub(super) fn drive_transfer(&mut self) {
         let last = self.log.last();
         let RoleState::Leader(leader) = &mut self.role else {
@@ -488,7 +490,8 @@ impl Consensus {
         let Some(transfer) = &mut leader.transfer else {
             return;
         };
-        let done = self.commit == last.index && self.applied == last.index;
+        let is_applied = self.applied == last.index || transfer.even_unapplied;
+        let done = self.commit == last.index && is_applied;
         if transfer.target == self.id {
             if done && leader.lease.has_quorum(self.now) {
                 debug_assert!(leader.lease.is_burned());
@@ -547,6 +550,7 @@ impl Consensus {
             leader.transfer = Some(Transfer {
                 target: self.id,
                 until: self.now + self.timing.election_timeout_max,
+                even_unapplied: false,
                 told: None,
             });
         }

@@ -302,7 +302,7 @@ impl Consensus {
             return;
         };
         let burned = leader.lease.is_burned();
-        if leader.transfer.is_none() && (burned || self.begin_transfer(None).is_err()) {
+        if leader.transfer.is_none() && (burned || self.begin_transfer(None, false).is_err()) {
             self.resign();
         }
     }

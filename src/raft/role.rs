@@ -94,6 +94,8 @@ pub(super) struct Transfer {
     pub(super) target: NodeId,
     /// Given up at this instant.
     pub(super) until: Instant,
+    /// It does not wait until all is applied here: nothing can be.
+    pub(super) even_unapplied: bool,
     /// `TimeoutNow` was sent, with this as our last entry.
     pub(super) told: Option<LogId>,
 }
@@ -154,9 +156,10 @@ impl Leader {
             let Transfer {
                 target,
                 until,
+                even_unapplied,
                 told,
             } = transfer;
-            digest.value(&(target, told));
+            digest.value(&(target, even_unapplied, told));
             digest.deadline(*until);
         }
     }

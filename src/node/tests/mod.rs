@@ -765,6 +765,26 @@ fn a_leader_that_can_apply_nothing_for_want_of_space_hands_leadership_over() {
     assert_ne!(world.leader(), leader);
 }
 
+/// It could not even apply the first entry of its term, let alone what came later.
+#[test]
+fn a_node_with_a_full_disk_that_is_elected_hands_leadership_on_and_nothing_is_lost() {
+    let mut world = World::new(3);
+    let first = world.leader();
+    let full = NodeId(first.0 % 3 + 1);
+    world.stalled = vec![full];
+    world.put(first);
+    world.hand_over(first, full);
+    world.put(full);
+    assert!(!world.nodes[&full].node.status().ready);
+    world.give(full, stuck());
+    world.settle();
+    world.advance(1_000);
+    let last = world.leader();
+    assert_ne!(last, full);
+    let taken = world.put(last);
+    world.answer(taken).response();
+}
+
 #[test]
 fn alone_it_refuses_even_writes_of_sessions_of_which_nothing_is_known_then() {
     let mut world = World::new(1);

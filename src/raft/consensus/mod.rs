@@ -411,7 +411,20 @@ impl Consensus {
         target: Option<NodeId>,
     ) -> Result<NodeId, ProposalError> {
         self.observe(now);
-        let target = self.begin_transfer(target)?;
+        let target = self.begin_transfer(target, false)?;
+        self.settle();
+        Ok(target)
+    }
+
+    /// Transfers leadership to the most up-to-date voter, as [`Consensus::transfer`], by a leader that
+    /// cannot apply what is committed: it does not wait for that. Its requests learn their results from
+    /// its successor, or not at all.
+    ///
+    /// # Errors
+    /// Refused transfers change nothing.
+    pub fn transfer_unapplied(&mut self, now: Instant) -> Result<NodeId, ProposalError> {
+        self.observe(now);
+        let target = self.begin_transfer(None, true)?;
         self.settle();
         Ok(target)
     }
