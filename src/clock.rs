@@ -5,15 +5,26 @@
 //! corrected clock would hide from the lease exactly what ends it (A4).
 //!
 //! The pair exists on Linux, where servers run. Elsewhere only the SDK is built, which holds no
-//! leader lease; there both readings come from the platform's own monotonic clock, which may stop
-//! while the machine is suspended.
+//! leader lease; there both readings come from one monotonic clock of the platform. It must run on
+//! while the machine sleeps, or a client would trust a lease that has ended meanwhile (T12):
+//! - Apple's systems: `CLOCK_MONOTONIC`, which counts sleep there. `std::time::Instant` does not.
+//! - Windows: `std::time::Instant`, which is `QueryPerformanceCounter`, which counts sleep.
+//! - Elsewhere: `std::time::Instant`, which may stop. See [`COUNTS_SLEEP`].
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
 use rustix::time::ClockId;
 
 use crate::leader_lease::LeaderLease;
 use crate::raft::Timing;
 use crate::time::{Clock, Instant};
+
+/// Whether [`SystemClock`] runs on while the machine sleeps. Where it may not, a client that has slept
+/// may take a lease for valid that has ended: there the SDK's leases must not be trusted across sleep.
+pub const COUNTS_SLEEP: bool = cfg!(any(
+    target_os = "linux",
+    target_vendor = "apple",
+    target_os = "windows"
+));
 
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +36,12 @@ impl Clock for SystemClock {
         pair(nanos)
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(target_vendor = "apple")]
+    fn now(&self) -> Instant {
+        Instant::from_nanos(nanos(ClockId::Monotonic))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
     fn now(&self) -> Instant {
         use std::sync::OnceLock;
         static START: OnceLock<std::time::Instant> = OnceLock::new();
@@ -58,10 +74,10 @@ fn pair(read: impl Fn(ClockId) -> u64) -> Instant {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn nanos(clock: ClockId) -> u64 {
     let reading = rustix::time::clock_gettime(clock);
-    // Both clocks count up from the boot, so neither part is negative.
+    // These clocks count up from the boot, so neither part is negative.
     let seconds = u64::try_from(reading.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(reading.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
