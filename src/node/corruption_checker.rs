@@ -17,6 +17,8 @@ pub enum StateCheck {
     Undecided(LogIndex),
     /// At this entry a majority of the voters has a different state.
     Corrupt(LogIndex),
+    /// This entry is committed here, and the leader has another one in its place (A27).
+    Diverged(LogIndex),
 }
 
 impl StateCheck {

@@ -29,9 +29,12 @@ const SENDS: u32 = 4;
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Node {
-    /// The result of comparing this replica's state with the others'.
+    /// The result of comparing this replica's state, and its log, with the others'.
     pub fn state_check(&self) -> StateCheck {
-        self.checker.verdict
+        match self.consensus.diverged() {
+            Some(index) => StateCheck::Diverged(index),
+            None => self.checker.verdict,
+        }
     }
 
     /// How many checks of this replica a majority of the voters has agreed with.

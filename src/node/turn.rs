@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use super::{Input, Node, Output, StateCheck};
 use crate::time::{Clock, Instant};
-use crate::types::Role;
+use crate::types::{LogIndex, Role};
 
 /// The shortest sleep: it keeps a deadline that only one of the two clocks has reached from turning
 /// the loop into a busy one.
@@ -90,6 +90,9 @@ pub enum Mark {
     LeaseTripped,
     /// The state differs from that of a majority, and is rebuilt at the next start.
     StateCorrupt,
+    /// A leader contradicts this committed entry: nothing of this member counts until an operator has decided
+    /// which history stays (A27).
+    Diverged(LogIndex),
 }
 
 /// Carries out the effects of a turn, in the order in which it is given them. May not block.
@@ -108,6 +111,7 @@ pub struct Marks {
     is_quarantined: bool,
     is_tripped: bool,
     is_corrupt: bool,
+    diverged: Option<LogIndex>,
 }
 
 impl Marks {
@@ -126,6 +130,7 @@ impl Marks {
             is_quarantined: node.status().role == Role::Quarantined,
             is_tripped: consensus.lease_tripped(),
             is_corrupt: matches!(node.state_check(), StateCheck::Corrupt(_)),
+            diverged: consensus.diverged(),
         }
     }
 
@@ -161,6 +166,11 @@ impl Marks {
         }
         if !before.is_corrupt && self.is_corrupt {
             effects.mark(Mark::StateCorrupt);
+        }
+        if before.diverged.is_none()
+            && let Some(index) = self.diverged
+        {
+            effects.mark(Mark::Diverged(index));
         }
     }
 }

@@ -435,6 +435,12 @@ bugs! {
     RestoredUnmarked "A26" "a member that was restored again counts as one that lost nothing"
     RestoredOtherwise "A26" "members that were restored from different data bootstrap a cluster together"
         ["raft::consensus::tests::members_that_were_restored_from_different_data_elect_no_leader"]
+    DivergenceIgnored "A27" "what contradicts a committed entry is refused and forgotten"
+        ["raft::divergence::tests::what_contradicts_a_committed_entry_is_seen_in_the_first_append_and_nothing_is_cut"]
+    DivergedCounts "A27" "a member whose log has diverged votes"
+        ["raft::divergence::tests::a_member_that_diverged_takes_nothing_and_counts_for_nothing"]
+    DivergenceForgotten "A27" "a restart forgets that the log has diverged"
+        ["node::recovery::tests::a_log_that_diverged_is_remembered"]
     EmptiedForgiven "A23" "an initial member whose directory was emptied starts as if its cluster were new"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"

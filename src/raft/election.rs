@@ -27,7 +27,7 @@ impl Consensus {
     }
 
     fn reason_against_pre_vote(&self, term: Term, question: &PreVote) -> Option<Reason> {
-        if self.quarantine.is_some() {
+        if !self.counts() {
             return Some(Reason::Quarantined);
         }
         if question.next_term <= self.hard.term || question.next_term <= term {
@@ -95,7 +95,7 @@ impl Consensus {
         }
         // The word of a leader frees from what was promised, and brings no vote back that was forgotten.
         let skips = planted!(AuthorisedSkipsSilence) && is_authorised(term, vote);
-        if self.quarantine.is_some() && !skips {
+        if !self.counts() && !skips {
             return Some(Reason::Quarantined);
         }
         if !is_authorised(term, vote)

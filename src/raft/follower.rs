@@ -35,9 +35,9 @@ impl Consensus {
         }
         #[cfg(leasehold_bugs)]
         let append = self.planted_in_append(append);
-        let Some(_) = self.follow(from, term, append.heartbeat) else {
+        if self.follow(from, term, append.heartbeat).is_none() || self.diverges(&append) {
             return;
-        };
+        }
         let Append { base, entries, .. } = append;
         let RoleState::Follower(follower) = &mut self.role else {
             return;
@@ -138,7 +138,8 @@ impl Consensus {
         }
         // The round that confirms a leader to a replica without memory must not rest on it.
         let forgot = |quarantine: &Quarantine| quarantine.forgot_votes && !planted!(WipedPromises);
-        if self.quarantine.as_ref().is_some_and(forgot) {
+        let is_void = self.diverged.is_some() && !planted!(DivergedCounts);
+        if self.quarantine.as_ref().is_some_and(forgot) || is_void {
             return false;
         }
         if length > self.hard.promise_floor && !planted!(FloorNotRaised) {
@@ -156,7 +157,9 @@ impl Consensus {
 
     /// Commits what the leader has committed, as far as our log is known to be its.
     fn follow_commit(&mut self) {
-        if let RoleState::Follower(follower) = &self.role {
+        if let RoleState::Follower(follower) = &self.role
+            && self.diverged.is_none()
+        {
             let known = follower.leader_commit.min(follower.verified);
             let known = if planted!(CommitUnverified) {
                 follower.leader_commit.min(self.log.last().index)
@@ -203,7 +206,7 @@ impl Consensus {
 
     /// Whether the state may still be the one that this replica was restored with: the cluster goes on
     /// without that, and from what it was restored is not known here.
-    fn holds_what_was_restored(&self) -> bool {
+    pub(super) fn holds_what_was_restored(&self) -> bool {
         self.origin.index > LogIndex(0) && self.applied < self.log.base().index
     }
 
@@ -320,7 +323,7 @@ impl Consensus {
     /// No leader has been heard of for so long that one elsewhere may well be asked instead.
     pub(super) fn give_up_reads(&mut self) {
         let deserted = self.now.certainly_after(self.reads_wait_until());
-        if self.read_index.is_empty() || !deserted && self.quarantine.is_none() {
+        if self.read_index.is_empty() || !deserted && self.counts() {
             return;
         }
         for (_, read) in self.read_index.take_all() {
@@ -380,7 +383,9 @@ fn is_well_formed(term: Term, append: &Append) -> bool {
         return false;
     }
     for entry in &append.entries {
-        if last.index.0.checked_add(1) != Some(entry.id.index.0) || entry.id.term < last.term {
+        // No entry is of term 0.
+        let is_next = last.index.0.checked_add(1) == Some(entry.id.index.0);
+        if !is_next || entry.id.term < last.term.max(Term(1)) {
             return false;
         }
         if let Payload::Configuration(configuration) = &entry.payload

@@ -161,6 +161,15 @@ impl Log {
         id.index < self.base.index || self.term_at(id.index) == Some(id.term)
     }
 
+    /// Whether a leader that holds `id` cannot hold what is committed here, of which `id.index` is a part. Terms
+    /// never fall along a log, so that can be seen before the base, too.
+    pub(super) fn contradicts(&self, id: LogId) -> bool {
+        match id.index < self.base.index {
+            true => id.term > self.base.term,
+            false => !self.agrees(id),
+        }
+    }
+
     /// Where this log and that of a leader part, if they do not agree at `base`.
     pub(super) fn conflict(&self, base: LogIndex) -> Conflict {
         let first = match self.term_at(base) {

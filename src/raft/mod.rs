@@ -35,6 +35,7 @@ mod bounded;
 mod config;
 mod consensus;
 mod digest;
+mod divergence;
 mod election;
 mod entry;
 mod follower;

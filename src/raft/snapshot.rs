@@ -46,6 +46,7 @@ impl Consensus {
         let helps = id.index >= self.log.base().index;
         let is_held = self.log.agrees(id) && !planted!(SnapshotDropsLog);
         let unfit = leads || !helps || id.term > self.hard.term;
+        let unfit = unfit || self.diverged.is_some();
         if unfit || is_held && !is_news || self.installing.is_some() {
             if is_held {
                 self.holds_state(id.index);
@@ -110,7 +111,7 @@ impl Consensus {
 
     /// As follower: says so, as often as it answers, while it has no state.
     pub(super) fn ask_for_state(&mut self, leader: NodeId) {
-        if self.lacks_state() && self.installing.is_none() {
+        if self.lacks_state() && self.installing.is_none() && self.diverged.is_none() {
             self.send(leader, Message::NeedState);
         }
     }

@@ -8,7 +8,7 @@ use leasehold::client::{Client, RetryPolicy};
 
 use crate::harness::{Cluster, Node, PATIENCE, copy_folder, eventually, forge_entry};
 
-const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
+pub(crate) const ALARM: &str = "leasehold_alarms{type=\"corrupt\"}";
 const AGREED: &str = "leasehold_storage_hash_checks_total{result=\"ok\"}";
 const DIFFERED: &str = "leasehold_storage_hash_checks_total{result=\"differs\"}";
 
@@ -39,7 +39,7 @@ async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Resu
 
 /// That a node refuses a request because its state differs. That it did not answer in time, or could
 /// not be reached, says nothing; that it serves it is wrong at any time.
-async fn refuses_as_corrupt(
+pub(crate) async fn refuses_as_corrupt(
     client: &Client,
     node: &Node,
     request: Request,

@@ -17,6 +17,7 @@ mod compaction;
 mod consistency;
 mod crashes;
 mod data_model;
+mod diverged;
 mod doctor;
 mod embedded;
 mod examples;

@@ -111,6 +111,7 @@ impl Replica {
             quarantined: false,
             unproven: false,
             restored_from: None,
+            diverged: None,
             lease_tripped: false,
         };
         // The core mixes the clock into the seed. Taken out again, rounds are named by the life

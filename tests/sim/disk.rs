@@ -79,6 +79,8 @@ pub(crate) struct SimDisk {
     /// What the data directory remembers of the bootstrap, and that something may be forgotten.
     bootstrap: Bootstrap,
     pub(crate) unproven: Option<UnprovenReason>,
+    /// A leader contradicts this committed entry.
+    pub(crate) diverged: Option<LogIndex>,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
     /// The state machine's.
@@ -106,6 +108,14 @@ pub(crate) struct SimDisk {
 pub(crate) struct Backup {
     store: MemStore,
     entries: Vec<Entry>,
+}
+
+/// A data directory as it was.
+pub(crate) struct OlderCopy {
+    hard: HardState,
+    entries: Vec<Entry>,
+    base: LogId,
+    store: MemStore,
 }
 
 /// A whole state, as one member sends it to another.
@@ -136,6 +146,7 @@ impl SimDisk {
             has_log: false,
             bootstrap: Bootstrap::Missing,
             unproven: None,
+            diverged: None,
             recovered: false,
             state: State::new(Dice::new(options.seed, "state", node as u64)),
             state_is_gone: false,
@@ -328,6 +339,7 @@ impl SimDisk {
         self.has_log = false;
         self.wiped = true;
         self.unproven = None;
+        self.diverged = None;
         self.bootstrap = Bootstrap::Missing;
     }
 
@@ -362,6 +374,29 @@ impl SimDisk {
             store: self.state.copy(),
             entries: self.entries[..applied].to_vec(),
         }
+    }
+
+    /// A copy of all that is here, made while no process runs.
+    pub(crate) fn copy(&self) -> OlderCopy {
+        assert!(
+            self.real.is_none(),
+            "real logs are copied by the server's own tests"
+        );
+        OlderCopy {
+            hard: self.hard,
+            entries: self.entries.clone(),
+            base: self.base,
+            store: self.state.copy(),
+        }
+    }
+
+    /// While no process runs, the data directory is replaced by a copy of itself.
+    pub(crate) fn set_back(&mut self, to: &OlderCopy) {
+        self.hard = to.hard;
+        self.entries.clone_from(&to.entries);
+        self.base = to.base;
+        self.state.replace(to.store.clone());
+        self.received = None;
     }
 
     /// While no process runs, everything is lost but what the data directory remembers.
@@ -542,6 +577,7 @@ impl SimDisk {
             removed: None,
             bootstrap: self.bootstrap.clone(),
             unproven: self.unproven,
+            diverged: self.diverged,
             lease_tripped,
             log: match self.has_log {
                 true => LogFacts::Unread,

@@ -1,5 +1,7 @@
 //! Members that lost everything, and disks that lie: schedules told by name, as in `scenarios.rs`.
 
+use leasehold::api::Consistency;
+use leasehold::node::StateCheck;
 use leasehold::types::{NodeId, Role};
 
 use crate::clock::{MS, Which};
@@ -337,6 +339,79 @@ pub(crate) fn a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster
     for _ in 0..50 {
         stage.wait(100);
         assert_eq!(stage.world.leader(), None);
+    }
+}
+
+/// A27: n1 and n3 acknowledge what n2 has not, n1 stops, n3 comes back with an older copy of its data directory,
+/// and n2 and n3 go on. When n1 returns there are two histories, and no majority can say which is right.
+#[test]
+pub(crate) fn a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    let mut stage = Stage::of(options);
+    let [first, second, third] = [stage.leader(), stage.other(1), stage.other(2)];
+    stage.write();
+    stage.wait(100);
+    stage.world.stop(third, Ending::Kill);
+    let older = stage.world.machines[third].disk.copy();
+    stage.world.start(third);
+    stage.wait(1_000);
+    stage.world.stop(second, Ending::Kill);
+    for _ in 0..3 {
+        stage.write();
+    }
+    stage.wait(100);
+    for node in [first, third] {
+        stage.world.stop(node, Ending::Kill);
+    }
+    let kept = stage.world.machines[first].disk.entries().to_vec();
+    stage.world.machines[third].disk.set_back(&older);
+    let disk = &stage.world.machines[third].disk;
+    stage.world.judge.stopped(third, disk);
+    stage.world.judge.beyond = true;
+    stage.world.start(second);
+    stage.world.start(third);
+    stage.until_another_leads(first, 5_000);
+    stage.write();
+
+    stage.world.start(first);
+    stage.until("it has diverged", 5_000, |stage| {
+        matches!(state_check(stage, first), Some(StateCheck::Diverged(_)))
+    });
+    for node in [second, third] {
+        assert_eq!(state_check(&stage, node), Some(StateCheck::Sound));
+    }
+    must_refuse(&mut stage, first);
+    let Fate::Written { revision } = stage.write() else {
+        unreachable!("write() checks it");
+    };
+    stage.must_show(second, revision, 500);
+
+    // Nor does it serve what it has when there is nobody who contradicts it; and nobody leads with its vote.
+    for node in [first, second, third] {
+        stage.world.stop(node, Ending::Kill);
+    }
+    assert_eq!(stage.world.machines[first].disk.entries(), kept);
+    stage.world.start(first);
+    stage.wait(100);
+    must_refuse(&mut stage, first);
+    stage.world.start(third);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    assert_eq!(stage.world.machines[first].disk.entries(), kept);
+}
+
+fn state_check(stage: &Stage, node: usize) -> Option<StateCheck> {
+    let process = stage.world.machines[node].process.as_ref();
+    process.map(|process| process.node.state_check())
+}
+
+fn must_refuse(stage: &mut Stage, node: usize) {
+    for consistency in [Consistency::Serializable, Consistency::Linearizable] {
+        let read = stage.read_at(node, consistency, 200);
+        assert_eq!(read, Fate::NotApplied, "{consistency:?}");
     }
 }
 

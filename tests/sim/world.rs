@@ -432,6 +432,7 @@ impl World {
             quarantined: start.quarantined,
             unproven: start.unproven,
             restored_from: start.restored_from,
+            diverged: start.diverged,
             lease_tripped: start.lease_tripped,
         };
         let options = NodeOptions {
@@ -455,6 +456,7 @@ impl World {
         let leases = kv::held_leases(&look).expect("memory does not fail");
         let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
         let node_value = node_value.with_leases(leases);
+        let is_sound = node_value.state_check().is_sound();
         self.judge.started(node, now, &machine.disk, &timing);
         let asleep = Idle::new(now).sleep(&machine.clock.at(self.now), node_value.poll_timeout());
         let published = node_value.published();
@@ -479,7 +481,7 @@ impl World {
             state: StateThread::default(),
             sessions: BTreeMap::new(),
             watches: WatchThread::new(&self.options, seed, progress.revision),
-            is_sound: true,
+            is_sound,
             agreed_when_healed: 0,
         });
         self.trace.line(self.now, Some(node), || {

@@ -71,6 +71,8 @@ pub struct Disk {
     pub bootstrap: Bootstrap,
     /// There is a mark that something acknowledged may have been forgotten.
     pub unproven: Option<UnprovenReason>,
+    /// There is a mark that a leader contradicts this committed entry (A27).
+    pub diverged: Option<LogIndex>,
     /// There is a mark that an assumption about clocks failed on this node (P37).
     pub lease_tripped: bool,
     /// Log and vote file.
@@ -215,6 +217,8 @@ pub struct Start {
     pub unproven: bool,
     /// See [`crate::raft::RestoredState::restored_from`].
     pub restored_from: Option<u128>,
+    /// See [`crate::raft::RestoredState::diverged`].
+    pub diverged: Option<LogIndex>,
     /// See [`crate::raft::RestoredState::lease_tripped`].
     pub lease_tripped: bool,
     /// The state ends before the log begins: a peer has to send one.
@@ -559,6 +563,7 @@ fn start(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex, has_pee
             Some(UnprovenReason::Restored { base, hash }) if log.base.index == base => Some(hash),
             _ => None,
         },
+        diverged: disk.diverged.filter(|_| !planted!(DivergenceForgotten)),
         lease_tripped: disk.lease_tripped && !planted!(TripwireForgotten),
         lacks_state: applied < log.base.index,
         doubt,

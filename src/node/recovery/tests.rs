@@ -36,6 +36,7 @@ impl World {
             removed: None,
             bootstrap: Bootstrap::Members(names(&["n1", "n2", "n3"])),
             unproven: None,
+            diverged: None,
             lease_tripped: false,
             log: LogFacts::Unread,
             state: StateFacts::default(),
@@ -259,6 +260,7 @@ fn tell_start(start: &Start) -> String {
     for (is, what) in [
         (start.quarantined, " quarantined"),
         (start.unproven, " unproven"),
+        (start.diverged.is_some(), " diverged"),
         (start.lease_tripped, " tripped"),
         (start.lacks_state, " without state"),
     ] {
@@ -490,6 +492,14 @@ fn a_lease_that_tripped_is_remembered() {
     for tripped in [false, true] {
         let mut world = World::whole().with(|world| world.known.lease_tripped = tripped);
         assert_eq!(world.start(&new()).1.unwrap().lease_tripped, tripped);
+    }
+}
+
+#[test]
+fn a_log_that_diverged_is_remembered() {
+    for diverged in [None, Some(LogIndex(7))] {
+        let mut world = World::whole().with(|world| world.known.diverged = diverged);
+        assert_eq!(world.start(&new()).1.unwrap().diverged, diverged);
     }
 }
 

@@ -55,6 +55,7 @@ impl Consensus {
             quarantine,
             unproven,
             origin,
+            diverged,
             bootstrap_awaits,
             retired,
             tripped,
@@ -105,6 +106,7 @@ impl Consensus {
             quarantine: quarantine.clone(),
             unproven: *unproven,
             origin: *origin,
+            diverged: *diverged,
             bootstrap_awaits: bootstrap_awaits.clone(),
             retired: *retired,
             tripped: *tripped,
@@ -155,6 +157,7 @@ impl Consensus {
             quarantine,
             unproven,
             origin,
+            diverged,
             // It decides nothing.
             bootstrap_awaits: _,
             retired,
@@ -189,6 +192,7 @@ impl Consensus {
         digest.deadline(*election_due);
         digest.value(&(next_round, next_name));
         digest.value(&(quarantine, unproven, origin, retired, tripped));
+        digest.value(diverged);
         #[cfg(leasehold_bugs)]
         {
             digest.value(sticky_transfer);

@@ -83,6 +83,8 @@ pub struct Consensus {
     pub(super) unproven: bool,
     /// Where its log began.
     pub(super) origin: Origin,
+    /// See [`Consensus::diverged`].
+    pub(super) diverged: Option<LogIndex>,
     /// The initial members whose vote was missing when the last attempt to bootstrap ended.
     pub(super) bootstrap_awaits: BTreeSet<NodeId>,
     retired: bool,
@@ -169,6 +171,7 @@ impl Consensus {
             quarantined,
             unproven,
             restored_from,
+            diverged,
             lease_tripped,
         } = restored;
         let (log, fit) = Log::restore(base, base_configuration, entries);
@@ -255,6 +258,7 @@ impl Consensus {
             unproven: unproven && !damaged,
             quarantine,
             origin,
+            diverged,
             bootstrap_awaits: BTreeSet::new(),
             retired: false,
             tripped: lease_tripped,
@@ -368,7 +372,7 @@ impl Consensus {
         let leader = self.known_leader();
         let RoleState::Leader(leading) = &mut self.role else {
             let deserted = now.certainly_after(self.reads_wait_until());
-            if deserted || self.quarantine.is_some() {
+            if deserted || !self.counts() {
                 return Err(ProposalError::NotLeader { leader });
             }
             if self.read_index.is_full() {
@@ -872,7 +876,7 @@ impl Consensus {
         let changing = self.log.configuration_index() > self.commit;
         let votes = self.log.configuration().is_voter(self.id)
             || changing && self.log.previous_configuration().is_voter(self.id);
-        votes && !self.retired && self.quarantine.is_none() && !self.lacks_state()
+        votes && !self.retired && self.counts() && !self.lacks_state()
     }
 
     /// Whether the disk has owed an answer for longer than `limit`.
@@ -1021,7 +1025,7 @@ impl Consensus {
                 assert_eq!(cell.term, self.hard.term);
                 assert_eq!(self.hard.vote, Some(self.id), "a leader voted for itself");
                 assert!(!self.retired, "who has retired does not lead");
-                assert!(self.quarantine.is_none());
+                assert!(self.counts());
                 assert!(!self.lacks_state());
                 assert!(!leader.peers.contains_key(&self.id));
                 if cell.until() != Instant::ZERO {

@@ -297,6 +297,7 @@ impl World {
             quarantined: site.disk.damaged,
             unproven: site.disk.unproven,
             restored_from: None,
+            diverged: None,
             lease_tripped: site.disk.tripped,
         };
         if self.aloud {

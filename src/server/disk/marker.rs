@@ -23,6 +23,8 @@ pub(crate) enum Marker {
     Removed,
     /// In the data directory: an assumption about clocks failed on this node (P37).
     LeaseTripped,
+    /// In the data directory: a leader contradicts this committed entry (A27).
+    Diverged,
     /// In the data directory: the state was found to be damaged while the node ran, and how.
     StateDamaged,
     /// In the data directory: the name of the folder of a state that was set aside and is to be opened
@@ -53,6 +55,7 @@ impl Marker {
             Self::Unproven => "unproven",
             Self::Removed => "removed",
             Self::LeaseTripped => "leader-lease.tripped",
+            Self::Diverged => "diverged",
             Self::StateDamaged => "state.damaged",
             Self::StateReopen => "state.reopen",
             Self::StateReopened => "reopened",

@@ -60,6 +60,8 @@ pub(crate) struct MarkFiles {
     pub(crate) tripwire: PathBuf,
     /// Set while this member may have lost everything.
     pub(crate) unproven: PathBuf,
+    /// Set when the leader contradicts a committed entry.
+    pub(crate) diverged: PathBuf,
     /// Set when the state has to be rebuilt at the next start.
     pub(crate) damage: PathBuf,
 }
@@ -100,6 +102,7 @@ impl Effects for EffectRunner {
             Mark::QuarantineOver => self.log.end_quarantine(),
             Mark::LeaseTripped => self.marks.write_tripwire(&self.log),
             Mark::StateCorrupt => self.marks.write_damage(&self.log),
+            Mark::Diverged(index) => self.marks.write_diverged(&self.log, index),
         }
     }
 }
@@ -128,6 +131,19 @@ impl MarkFiles {
                     %error,
                     "cannot record the violated clock assumption; leased reads stay off only until \
                      this node restarts"
+                );
+            }
+        });
+    }
+
+    fn write_diverged(&self, log: &LogThread, index: LogIndex) {
+        let (node, mark) = (self.node.clone(), self.diverged.clone());
+        log.do_first(move || {
+            if let Err(error) = durable::replace(&mark, format!("{index}\n").as_bytes()) {
+                tracing::error!(
+                    node,
+                    %error,
+                    "cannot record that the log has diverged; after a restart this node finds out anew"
                 );
             }
         });

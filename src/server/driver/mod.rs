@@ -18,7 +18,7 @@ use super::mail::{Mail, Mailbox};
 use super::metrics::stopwatch;
 use crate::api::Call;
 use crate::node::turn::{Idle, Mark, Marks, TurnEffects};
-use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output};
+use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output, StateCheck};
 use crate::raft::{Entry, Message};
 use crate::server::driver::effects::Effects;
 use crate::server::driver::heartbeats::Heartbeats;
@@ -66,9 +66,10 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         is_marked_unproven: bool,
     ) -> Self {
         let marks = Marks::new(&node, is_marked_unproven);
-        // The members are news to the observer even where nothing has happened yet.
+        // The members are news to the observer even where nothing has happened yet, and so is an alarm.
         let view = NodeView {
             members: MembersInForce::default(),
+            state_check: StateCheck::default(),
             ..node.view()
         };
         Self {

@@ -20,6 +20,7 @@ pub(crate) struct Integrity {
 const SOUND: u8 = 0;
 const UNDECIDED: u8 = 1;
 const CORRUPT: u8 = 2;
+const DIVERGED: u8 = 3;
 
 impl Integrity {
     /// Notes what the driver knows by now.
@@ -28,6 +29,7 @@ impl Integrity {
             StateCheck::Sound => (SOUND, LogIndex(0)),
             StateCheck::Undecided(index) => (UNDECIDED, index),
             StateCheck::Corrupt(index) => (CORRUPT, index),
+            StateCheck::Diverged(index) => (DIVERGED, index),
         };
         self.index.store(index.0, Ordering::Relaxed);
         let before = self.state.swap(state, Ordering::Release);
@@ -63,6 +65,15 @@ impl Integrity {
                  agrees, so the correct one is unknown: this node serves no requests until it has \
                  compared with the others; start the nodes that are down"
             )),
+            DIVERGED => Some(format!(
+                "ALARM CORRUPT: entry {index} is committed on this node, and the leader has another one in its \
+                 place: a member was started on an older copy of its data directory, so there are two \
+                 histories, and both were acknowledged to clients. This node serves no requests and counts for \
+                 no quorum. It keeps what it has, which the others may lack: stop it and read that with \
+                 `leasehold offline dump-kv` and `dump-log`, or start a cluster from it with `leasehold offline \
+                 force-new-cluster`. To give it up, move the data directory away and start the node on an \
+                 empty one with cluster.state = \"existing\""
+            )),
             _ => None,
         }
     }
@@ -95,5 +106,9 @@ mod tests {
         integrity.set(StateCheck::Sound, 4);
         assert!(integrity.is_sound());
         assert_eq!(integrity.checks(), (4, 1));
+        integrity.set(StateCheck::Diverged(LogIndex(8)), 4);
+        assert!(!integrity.is_sound());
+        let warning = integrity.warning().unwrap();
+        assert!(warning.contains("entry 8") && warning.contains("offline dump-kv"));
     }
 }

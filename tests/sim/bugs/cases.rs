@@ -305,6 +305,27 @@ pub(super) const CASES: &[Case] = &[
         ),
     },
     witness(&[RestoredOtherwise]),
+    Case {
+        bugs: &[DivergenceIgnored],
+        by: By::Schedule(
+            "a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it",
+            wiped::a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it,
+        ),
+    },
+    Case {
+        bugs: &[DivergenceForgotten],
+        by: By::Schedule(
+            "a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it",
+            wiped::a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it,
+        ),
+    },
+    Case {
+        bugs: &[DivergedCounts],
+        by: By::Schedule(
+            "a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it",
+            wiped::a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it,
+        ),
+    },
     witness(&[VoteIsProof]),
     witness(&[EmptiedForgiven]),
     witness(&[LostLogForgiven]),

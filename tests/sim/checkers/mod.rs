@@ -112,6 +112,8 @@ impl Counts {
 /// See the module.
 pub(crate) struct Judge {
     violation: Option<Violation>,
+    /// What happens is beyond what the rules hold for: nothing is judged any more.
+    pub(crate) beyond: bool,
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
     /// Clocks may stop unnoticed: leased reads are not judged.
@@ -151,6 +153,7 @@ impl Judge {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             violation: None,
+            beyond: false,
             counts: Counts::default(),
             marks: Marks::default(),
             frozen: options.profile == Profile::Frozen,
@@ -176,11 +179,13 @@ impl Judge {
 
     /// Objects.
     pub(crate) fn fail(&mut self, rule: &'static str, what: String) {
-        self.violation.get_or_insert(Violation { rule, what });
+        self.check(violation(rule, what));
     }
 
     fn check(&mut self, holds: Result<(), Violation>) {
-        if let Err(violation) = holds {
+        if let Err(violation) = holds
+            && !self.beyond
+        {
             self.violation.get_or_insert(violation);
         }
     }

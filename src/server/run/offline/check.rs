@@ -108,6 +108,14 @@ impl StoppedNode {
                  the cause, then run `leasehold leader-lease clear`",
             ),
             (
+                Marker::Diverged,
+                "the leader has another entry in the place of one that is committed here: two histories were \
+                 acknowledged to clients, and this member keeps its own and counts for no quorum; read it with \
+                 `leasehold offline dump-kv` and `dump-log`, or start a cluster from it with `leasehold offline \
+                 force-new-cluster`; to give it up, move the data directory away and start the member on an \
+                 empty one",
+            ),
+            (
                 Marker::StateDamaged,
                 "the state was found to be damaged while the node ran; it will be set aside and \
                  rebuilt at the next start",
@@ -125,7 +133,7 @@ impl StoppedNode {
         found
             .map(|(mark, text)| Finding {
                 text: format!("{}: {text}", mark.name()),
-                is_damage: mark == Marker::StateDamaged,
+                is_damage: matches!(mark, Marker::Diverged | Marker::StateDamaged),
             })
             .collect()
     }

@@ -174,6 +174,8 @@ impl Shared {
             quarantine_warning: warnings.quarantine_warning,
             warnings: warnings.warnings,
         };
+        // No request comes in before it is known whether it may be served.
+        state.integrity.set(node.state_check(), 0);
         let (fatal, failed) = Fatal::new(&config.node.name, exit_on_fatal);
         Self {
             metrics,

@@ -28,7 +28,7 @@ use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::disk::{attempt, bootstrap};
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
-use crate::types::{Incarnation, LogId};
+use crate::types::{Incarnation, LogId, LogIndex};
 
 /// A node's disks, in order and open.
 pub(super) struct Recovered {
@@ -321,6 +321,7 @@ impl<'a> InProgress<'a> {
         restored.quarantined = start.quarantined;
         restored.unproven = start.unproven;
         restored.restored_from = start.restored_from;
+        restored.diverged = start.diverged;
         restored.lease_tripped = start.lease_tripped;
         let mut warnings = self.warnings;
         if start.lease_tripped {
@@ -375,6 +376,10 @@ fn look(path: &Path) -> io::Result<Disk> {
         removed: removed.map(|why| why.trim().to_owned()),
         bootstrap: bootstrap::read(path)?,
         unproven: bootstrap::read_unproven(path)?,
+        // Whatever the mark says, it is there.
+        diverged: Marker::Diverged
+            .read(path)?
+            .map(|index| LogIndex(index.trim().parse().unwrap_or(0))),
         lease_tripped: Marker::LeaseTripped.is_set(path)?,
         log: match has_log {
             true => LogFacts::Unread,

@@ -291,6 +291,7 @@ impl Ground<'_> {
                 node: config.node.name.clone(),
                 tripwire: Marker::LeaseTripped.path(data_dir.path()),
                 unproven: replica.unproven_mark,
+                diverged: Marker::Diverged.path(data_dir.path()),
                 damage: Marker::StateDamaged.path(data_dir.path()),
             },
         };

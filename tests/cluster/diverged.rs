@@ -1,0 +1,126 @@
+//! A member that is started on an older copy of its data directory, and the one whose log that contradicts.
+
+use std::fs;
+
+use leasehold::api::{Consistency, ErrorKind, PutRequest, RangeRequest, Request};
+use leasehold::client::RetryPolicy;
+
+use crate::consistency::{ALARM, refuses_as_corrupt};
+use crate::harness::{Cluster, copy_folder, eventually, run};
+
+/// How many writes only one member has in the end.
+const WRITES: usize = 500;
+
+/// A27: `first` and `third` acknowledge what `second` has not, `first` stops, and `third` comes back with an older
+/// copy: no majority of those that are left knows better. Two histories meet when `first` returns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_log_an_older_copy_contradicts_says_so_and_serves_nothing() {
+    let mut cluster = Cluster::prepare(3);
+    let first = cluster.start_and_settle();
+    let (second, third) = ((first + 1) % 3, (first + 2) % 3);
+    let client = cluster.client().await;
+    client.put("k", "before", None).await.unwrap();
+    assert_eq!(cluster.nodes[third].stop(), 0);
+    let directory = cluster.nodes[third].data_dir.clone();
+    let older = cluster.folder.path().join("older");
+    copy_folder(&directory, &older);
+    cluster.nodes[third].start();
+    cluster.wait_until_settled();
+    cluster.nodes[second].kill();
+    for number in 0..WRITES {
+        let key = format!("lost/{number}");
+        client.put(key, "x", None).await.unwrap();
+    }
+    cluster.nodes[first].kill();
+    cluster.nodes[third].kill();
+    client.close().await;
+
+    fs::remove_dir_all(&directory).unwrap();
+    fs::rename(&older, &directory).unwrap();
+    cluster.nodes[second].start();
+    cluster.nodes[third].start();
+    cluster.wait_for_lease();
+    let client = cluster.client_at(&[second, third]).await;
+    client.put("k", "after", None).await.unwrap();
+
+    // At once, and it stays so without anybody who contradicts it.
+    cluster.nodes[first].start();
+    for is_alone in [false, true] {
+        if is_alone {
+            cluster.nodes.iter_mut().for_each(|node| node.kill());
+            cluster.nodes[first].start();
+        }
+        let node = &cluster.nodes[first];
+        eventually("the alarm", || {
+            let (_, metrics) = node.admin("/metrics")?;
+            metrics.contains(&format!("{ALARM} 1")).then_some(())
+        });
+        let (code, ready) = eventually("an answer", || node.admin("/readyz"));
+        assert!(code >= 500 && ready.contains("data_corruption"), "{ready}");
+        let options = cluster.options().with_retry(RetryPolicy::never());
+        let once = cluster.client_of(vec![node.client.to_string()], options);
+        let once = once.await;
+        let status = once.status(node.client.to_string()).await.unwrap();
+        let warnings = status.status.warnings.join("\n");
+        assert!(
+            warnings.contains("ALARM CORRUPT") && warnings.contains("offline dump-kv"),
+            "{warnings}"
+        );
+        let read = || {
+            Request::Range(RangeRequest {
+                key: "k".into(),
+                ..RangeRequest::default()
+            })
+        };
+        for consistency in [
+            Consistency::Serializable,
+            Consistency::Linearizable,
+            Consistency::LinearizableQuorum,
+        ] {
+            refuses_as_corrupt(&once, node, read(), consistency).await;
+        }
+        let put = Request::Put(PutRequest {
+            key: "k".into(),
+            ..PutRequest::default()
+        });
+        refuses_as_corrupt(&once, node, put, Consistency::default()).await;
+        if is_alone {
+            continue;
+        }
+        // The others go on.
+        client.put("k", "later", None).await.unwrap();
+        for other in [second, third] {
+            assert_eq!(cluster.nodes[other].metric(ALARM), 0.0);
+            let endpoint = cluster.nodes[other].client.to_string();
+            let asked = client.call_at(endpoint, read(), Consistency::Linearizable);
+            let error = asked.await.err().map(|error| error.kind().clone());
+            assert_ne!(error, Some(ErrorKind::Corrupt));
+        }
+    }
+
+    // What it has can be read.
+    assert_eq!(cluster.nodes[first].stop(), 0);
+    let kept = cluster.nodes[first].data_dir.clone();
+    let offline = |what: &str| run(&["offline", what, "--data-dir", kept.to_str().unwrap()]);
+    let (code, said, _) = offline("check");
+    assert!(code == 1 && said.contains("diverged"), "{code} {said}");
+    let (code, keys, _) = offline("dump-kv");
+    assert_eq!(code, 0);
+    for number in [0, WRITES - 1] {
+        assert!(keys.contains(&format!("lost/{number}")), "{number}");
+    }
+    let (code, _, _) = offline("dump-log");
+    assert_eq!(code, 0);
+
+    // And it can be given up.
+    fs::rename(&kept, cluster.folder.path().join("kept")).unwrap();
+    cluster.says_that_the_cluster_exists(first);
+    cluster.start_all();
+    let node = &cluster.nodes[first];
+    eventually("it has taken the history of the others", || {
+        (node.admin("/readyz")?.0 == 200 && node.metric(ALARM) == 0.0).then_some(())
+    });
+    let client = cluster.client().await;
+    let found = client.get("k", None).await.unwrap();
+    assert_eq!(found.value().unwrap(), "later");
+}
