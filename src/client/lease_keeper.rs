@@ -2,9 +2,10 @@
 //!
 //! A lease is renewed when a third of its time to live has passed, or less ([`KeepAliveOptions`]),
 //! with some jitter, so that two renewals may be lost before it is at risk. Renewals of one client
-//! that are due together share one request. A renewal counts from when it was *sent*, by this machine's own pair of clocks,
-//! less the assumed clock drift: so the holder stops before the cluster ends the lease, however
-//! long the reply took (T12). Failures are retried, at the current leader, until that moment.
+//! that are due together share one request. A renewal counts from when it was *sent*, by this
+//! machine's own pair of clocks, less the assumed clock drift: so the holder stops before the
+//! cluster ends the lease, however long the reply took (T12). Failures are retried, at the current
+//! leader, until that moment.
 //!
 //! The program receives every change as a [`KeepAliveEvent`]. If it falls behind, renewals are
 //! omitted; the loss of the lease is never omitted, and is always the last event.

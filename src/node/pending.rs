@@ -120,15 +120,7 @@ impl PendingRequests {
     }
 
     pub(super) fn add(&mut self, request: RequestId, deadline: Instant, what: PendingKind) {
-        self.deadlines.insert((deadline.boot, request));
-        self.requests.insert(
-            request,
-            PendingRequest {
-                deadline: deadline.boot,
-                last: deadline.boot,
-                what,
-            },
-        );
+        self.insert(request, deadline, deadline, what);
     }
 
     /// A read that needs a permit. If it has none by `asked_until`, it is looked at again.
@@ -139,10 +131,21 @@ impl PendingRequests {
         deadline: Instant,
         min_revision: i64,
     ) {
-        self.add(request, asked_until, PendingKind::Read(min_revision));
-        if let Some(pending) = self.requests.get_mut(&request) {
-            pending.last = deadline.boot;
-        }
+        let what = PendingKind::Read(min_revision);
+        self.insert(request, asked_until, deadline, what);
+    }
+
+    fn insert(&mut self, request: RequestId, deadline: Instant, last: Instant, what: PendingKind) {
+        self.deadlines.insert((deadline.boot, request));
+        let (deadline, last) = (deadline.boot, last.boot);
+        self.requests.insert(
+            request,
+            PendingRequest {
+                deadline,
+                last,
+                what,
+            },
+        );
     }
 
     /// From here on the request may wait until its own deadline.

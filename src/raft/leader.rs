@@ -481,7 +481,8 @@ impl Consensus {
     }
 
     /// Tells the target as soon as it holds all that we hold, and all of it is committed; and applied
-    /// here, so that requests get their replies, unless the transfer is for want of that. Before the word can leave, the lease of this term is gone for good (P9).
+    /// here, so that requests get their replies, unless the transfer is for want of that. Before the
+    /// word can leave, the lease of this term is gone for good (P9).
     pub(super) fn drive_transfer(&mut self) {
         let last = self.log.last();
         let RoleState::Leader(leader) = &mut self.role else {

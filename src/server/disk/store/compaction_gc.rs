@@ -107,8 +107,7 @@ impl CompactionGc {
     /// Every error is fatal.
     pub fn reclaim_bytes(&self) -> Result<u64, StoreError> {
         self.run(|work| {
-            let tables = work.front.database().spaces.iter();
-            let tables: u64 = tables.map(fjall::Keyspace::disk_space).sum();
+            let tables = work.front.database().table_bytes();
             Ok(tables.saturating_sub(work.garbage()?))
         })
     }

@@ -110,7 +110,7 @@ impl StateReader {
         let front = self.current.load();
         let tables = front.database();
         tables.check_poison()?;
-        Ok(tables.spaces.iter().map(fjall::Keyspace::disk_space).sum())
+        Ok(tables.table_bytes())
     }
 
     /// Has the engine remove tables that were merged and that no reader uses any more. It looks for them

@@ -56,6 +56,11 @@ impl Tables {
         &self.spaces[space.slot()]
     }
 
+    /// The size of the tables on disk, in bytes, without the journals.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.spaces.iter().map(Keyspace::disk_space).sum()
+    }
+
     /// Writes `changes` to the database, all or none. `what` describes the operation in errors.
     pub(super) fn commit<'a>(
         &self,
