@@ -21,7 +21,7 @@ fn agrees_once_more(nodes: &[Node]) {
     }
 }
 
-fn read() -> Request {
+pub(crate) fn read() -> Request {
     Request::Range(RangeRequest {
         key: "k".into(),
         ..RangeRequest::default()
@@ -39,7 +39,7 @@ async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Resu
 
 /// That a node refuses a request because its state differs. That it did not answer in time, or could
 /// not be reached, says nothing; that it serves it is wrong at any time.
-pub(crate) async fn refuses_as_corrupt(
+async fn refuses_as_corrupt(
     client: &Client,
     node: &Node,
     request: Request,
@@ -56,6 +56,22 @@ pub(crate) async fn refuses_as_corrupt(
         assert!(began.elapsed() < PATIENCE, "{consistency:?}: {error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// That a node refuses every kind of read, and writes, because its state differs.
+pub(crate) async fn serves_nothing(client: &Client, node: &Node) {
+    for consistency in [
+        Consistency::Serializable,
+        Consistency::Linearizable,
+        Consistency::LinearizableQuorum,
+    ] {
+        refuses_as_corrupt(client, node, read(), consistency).await;
+    }
+    let put = Request::Put(PutRequest {
+        key: "k".into(),
+        ..PutRequest::default()
+    });
+    refuses_as_corrupt(client, node, put, Consistency::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,18 +122,7 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     // One that asks once: otherwise the last of many attempts may be cut off by its deadline.
     let options = cluster.options().with_retry(RetryPolicy::never());
     let once = cluster.client_with(options).await;
-    for consistency in [
-        Consistency::Serializable,
-        Consistency::Linearizable,
-        Consistency::LinearizableQuorum,
-    ] {
-        refuses_as_corrupt(&once, alarmed, read(), consistency).await;
-    }
-    let put = Request::Put(PutRequest {
-        key: "k".into(),
-        ..PutRequest::default()
-    });
-    refuses_as_corrupt(&once, alarmed, put, Consistency::default()).await;
+    serves_nothing(&once, alarmed).await;
 
     // The others serve on, and so does the cluster.
     for number in 0..10 {

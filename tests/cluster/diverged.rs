@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use leasehold::api::{Consistency, ErrorKind, PutRequest, RangeRequest, Request};
+use leasehold::api::{Consistency, ErrorKind};
 use leasehold::client::RetryPolicy;
 
-use crate::consistency::{ALARM, refuses_as_corrupt};
+use crate::consistency::{ALARM, read, serves_nothing};
 use crate::harness::{Cluster, copy_folder, eventually, run};
 
 /// How many writes only one member has in the end.
@@ -66,24 +66,7 @@ async fn a_member_whose_log_an_older_copy_contradicts_says_so_and_serves_nothing
             warnings.contains("ALARM CORRUPT") && warnings.contains("offline dump-kv"),
             "{warnings}"
         );
-        let read = || {
-            Request::Range(RangeRequest {
-                key: "k".into(),
-                ..RangeRequest::default()
-            })
-        };
-        for consistency in [
-            Consistency::Serializable,
-            Consistency::Linearizable,
-            Consistency::LinearizableQuorum,
-        ] {
-            refuses_as_corrupt(&once, node, read(), consistency).await;
-        }
-        let put = Request::Put(PutRequest {
-            key: "k".into(),
-            ..PutRequest::default()
-        });
-        refuses_as_corrupt(&once, node, put, Consistency::default()).await;
+        serves_nothing(&once, node).await;
         if is_alone {
             continue;
         }

@@ -449,17 +449,18 @@ fn t2_a_leader_without_a_lease_renews_nothing() {
     assert_eq!(world.answer(id).error().outcome, Outcome::NotApplied);
 }
 
+fn without_leader_lease(options: &mut NodeOptions) {
+    options.timing = Timing::new(raft::TimingOptions {
+        lease_enabled: false,
+        ..raft::TimingOptions::default()
+    })
+    .unwrap();
+}
+
 /// A leader whose own lease is off asks a quorum instead.
 #[test]
 fn t2_without_a_lease_of_its_own_a_leader_renews_by_a_quorum() {
-    let without = |options: &mut NodeOptions| {
-        options.timing = Timing::new(raft::TimingOptions {
-            lease_enabled: false,
-            ..raft::TimingOptions::default()
-        })
-        .unwrap();
-    };
-    let mut world = World::with(3, without);
+    let mut world = World::with(3, without_leader_lease);
     let leader = world.leader();
     let lease = world.grant(leader, 1_000).id;
     for _ in 0..5 {
@@ -475,14 +476,7 @@ fn t2_without_a_lease_of_its_own_a_leader_renews_by_a_quorum() {
 /// T2: deadlines are kept by one leadership, and the word of an earlier one renews none of them.
 #[test]
 fn t2_a_permit_of_an_earlier_leadership_renews_nothing() {
-    let without = |options: &mut NodeOptions| {
-        options.timing = Timing::new(raft::TimingOptions {
-            lease_enabled: false,
-            ..raft::TimingOptions::default()
-        })
-        .unwrap();
-    };
-    let mut world = World::with(3, without);
+    let mut world = World::with(3, without_leader_lease);
     let leader = world.leader();
     let lease = world.grant(leader, 9_000).id;
     world.stalled = vec![leader];

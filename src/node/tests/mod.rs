@@ -290,6 +290,27 @@ impl World {
         self.ask(node, Request::Put(put), Consistency::default())
     }
 
+    /// A write of a session.
+    fn put_in(&mut self, node: NodeId, session: SessionCall) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        let put = PutRequest {
+            key: "k".into(),
+            value: "v".into(),
+            ..PutRequest::default()
+        };
+        let call = Call {
+            timeout_ms: 1000,
+            consistency: Consistency::default(),
+            min_revision: 0,
+            session: Some(session),
+            request: Request::Put(put),
+        };
+        self.give(node, Input::Request(id, call, None));
+        self.settle();
+        id
+    }
+
     fn get(&mut self, node: NodeId, consistency: Consistency) -> RequestId {
         self.get_at(node, consistency, 0)
     }
@@ -688,16 +709,7 @@ fn the_leader_alone_raises_the_alarm_and_turns_away_what_adds_before_it_is_in_th
     let mut world = World::new(3);
     let leader = world.leader();
     let follower = NodeId(1 + leader.0 % 3);
-    let report = |used, alarm| {
-        Input::Space(SpaceReport {
-            used,
-            quota: 10,
-            free: 100,
-            reserve: 10,
-            floor: 5,
-            alarm,
-        })
-    };
+    let report = |used, alarm| space(used, 100, alarm);
     let tell = |world: &mut World, node, input| {
         world.give(node, input);
         world.settle();
@@ -743,16 +755,21 @@ fn the_leader_alone_raises_the_alarm_and_turns_away_what_adds_before_it_is_in_th
     world.answer(taken).response();
 }
 
-/// With less space than the floor.
-fn stuck() -> Input {
+/// Of a quota and a reserve of 10, and a floor of 5.
+fn space(used: u64, free: u64, alarm: Option<SpaceAlarm>) -> Input {
     Input::Space(SpaceReport {
-        used: 1,
+        used,
         quota: 10,
-        free: 4,
+        free,
         reserve: 10,
         floor: 5,
-        alarm: None,
+        alarm,
     })
+}
+
+/// With less space than the floor.
+fn stuck() -> Input {
+    space(1, 4, None)
 }
 
 #[test]
@@ -793,51 +810,25 @@ fn alone_it_refuses_even_writes_of_sessions_of_which_nothing_is_known_then() {
     let ResponseBody::OpenSession { id } = world.answer(opened).response().body else {
         panic!("no session");
     };
-    let put = |world: &mut World, number, sequence| {
-        let put = PutRequest {
-            key: "k".into(),
-            ..PutRequest::default()
-        };
-        let call = Call {
-            timeout_ms: 1000,
-            consistency: Consistency::default(),
-            min_revision: 0,
-            session: Some(SessionCall {
-                id,
-                sequence,
-                acknowledged: 0,
-            }),
-            request: Request::Put(put),
-        };
-        world.give(leader, Input::Request(RequestId(number), call, None));
-        world.settle();
-        RequestId(number)
+    let write = |sequence| SessionCall {
+        id,
+        sequence,
+        acknowledged: 0,
     };
-    let first = put(&mut world, 1_001, 1);
+    let first = world.put_in(leader, write(1));
     world.answer(first).response();
     world.give(leader, stuck());
     world.settle();
     let last = world.nodes[&leader].node.status().last.index;
-    let refused = put(&mut world, 1_002, 2);
+    let refused = world.put_in(leader, write(2));
     let error = world.answer(refused).error();
     assert!(matches!(error.kind, ErrorKind::SlowDown { .. }), "{error}");
     assert_eq!(error.outcome, Outcome::NotApplied);
     assert_eq!(world.nodes[&leader].node.status().last.index, last);
     // With space above the floor it is for apply to judge.
-    world.give(
-        leader,
-        Input::Space(SpaceReport {
-            used: 1,
-            quota: 10,
-            free: 100,
-            reserve: 10,
-            floor: 5,
-            alarm: None,
-        }),
-    );
-    let taken = put(&mut world, 1_003, 2);
-    let world_says = world.answers.contains_key(&taken);
-    assert!(world_says);
+    world.give(leader, space(1, 100, None));
+    let taken = world.put_in(leader, write(2));
+    assert!(world.answers.contains_key(&taken));
 }
 
 #[test]

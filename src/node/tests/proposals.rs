@@ -7,27 +7,6 @@ impl World {
     fn proposals(&self, node: NodeId) -> Proposals {
         self.nodes[&node].node.proposals()
     }
-
-    /// A write that is the first of its session.
-    fn put_once(&mut self, node: NodeId, session: SessionCall) -> RequestId {
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        let put = PutRequest {
-            key: "k".into(),
-            value: "v".into(),
-            ..PutRequest::default()
-        };
-        let call = Call {
-            timeout_ms: 1000,
-            consistency: Consistency::default(),
-            min_revision: 0,
-            session: Some(session),
-            request: Request::Put(put),
-        };
-        self.give(node, Input::Request(id, call, None));
-        self.settle();
-        id
-    }
 }
 
 #[test]
@@ -43,10 +22,10 @@ fn a_retry_is_counted_where_it_is_answered_and_nowhere_else() {
         sequence: 1,
         acknowledged: 0,
     };
-    let first = world.put_once(leader, session);
+    let first = world.put_in(leader, session);
     let revision = world.answer(first).response().header.revision;
     assert_eq!(world.proposals(leader).repeated, 0);
-    let again = world.put_once(leader, session);
+    let again = world.put_in(leader, session);
     assert_eq!(world.answer(again).response().header.revision, revision);
     assert_eq!(world.proposals(leader).repeated, 1);
     let nodes: Vec<NodeId> = world.nodes.keys().copied().collect();
