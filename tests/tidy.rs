@@ -13,6 +13,7 @@ mod tidy {
     mod names;
     mod reads;
     mod sizes;
+    mod threads;
     mod words;
 }
 

@@ -20,8 +20,8 @@
 //! message to each follower. The simulator takes the same steps with time passing between any two of
 //! them, as when the thread is preempted, and carries away after each input, which the law allows.
 //!
-//! The effects have one order, too ([`Marks::carry_away`]): that the member is proven is marked before
-//! anything is written, and everything else that is marked comes after the writes.
+//! The effects have one order, too ([`Marks::carry_away`]): what is marked goes before what is written,
+//! but that a quarantine is over, which follows from the writes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -79,10 +79,13 @@ pub struct Done<M> {
 }
 
 /// What a data directory says of its member beside its log. Each changes once at most in a process.
+///
+/// Each but [`Mark::QuarantineOver`] is durable before anything that is persisted after it. The
+/// server carries them out on a thread that may wait for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The member has shown that it forgot nothing, or has received everything again. Durable before
-    /// anything that is persisted after it.
+    /// The member has shown that it forgot nothing, or has received everything again: what that rests on
+    /// was durable before.
     Proven,
     /// The replica holds again all that its log had lost. Durable after all that was persisted before.
     QuarantineOver,
@@ -139,7 +142,10 @@ impl Marks {
     /// The mark that the member is proven goes before the writes. Were it the other way round, a loss
     /// of power in between would leave an entry beside the mark, which the next start would take for
     /// the rest of a lost log (A23); and if that happened to enough members, they would wait for each
-    /// other for ever. The other marks follow from what is written, and go after it.
+    /// other for ever. That a lease tripped goes before the writes because it is known from a message
+    /// only: once the later term is durable, no node says again what proved it (P37). That the log has
+    /// diverged is known from a message, too (A27), and that the state is corrupt rests on no write. That
+    /// the quarantine is over does, so it goes after them.
     pub fn carry_away(&mut self, node: &mut Node, effects: &mut impl TurnEffects) {
         let required = Self::required_by(node);
         let before = *self;
@@ -152,15 +158,6 @@ impl Marks {
         if is_proven && !planted!(ProvenMarkAfterWrites) {
             effects.mark(Mark::Proven);
         }
-        while let Some(output) = node.poll_output() {
-            effects.output(node, output);
-        }
-        planted!(ProvenMarkAfterWrites => if is_proven {
-            effects.mark(Mark::Proven);
-        });
-        if before.is_quarantined && !self.is_quarantined {
-            effects.mark(Mark::QuarantineOver);
-        }
         if !before.is_tripped && self.is_tripped && !planted!(TripwireUnmarked) {
             effects.mark(Mark::LeaseTripped);
         }
@@ -171,6 +168,15 @@ impl Marks {
             && let Some(index) = self.diverged
         {
             effects.mark(Mark::Diverged(index));
+        }
+        while let Some(output) = node.poll_output() {
+            effects.output(node, output);
+        }
+        planted!(ProvenMarkAfterWrites => if is_proven {
+            effects.mark(Mark::Proven);
+        });
+        if before.is_quarantined && !self.is_quarantined {
+            effects.mark(Mark::QuarantineOver);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -101,6 +101,55 @@ fn a_service_manager_hears_that_a_node_is_ready_lives_and_stops() {
             .all(|said| said == "WATCHDOG=1\n"),
         "{last:?}"
     );
+}
+
+/// A member that was removed records that before it ends. Here its disk takes the mark only once somebody
+/// reads the pipe that it is written to first, and until then nothing else may wait.
+#[test]
+fn a_mark_that_the_disk_does_not_take_holds_up_no_thread_but_its_own() {
+    let mut cluster = Cluster::prepare(3);
+    let path = cluster.folder.path().join("notify");
+    let messages = listen(&path);
+    cluster.nodes[2].environment = vec![
+        ("NOTIFY_SOCKET", path.to_str().unwrap().to_owned()),
+        ("WATCHDOG_USEC", "100000".to_owned()),
+    ];
+    cluster.start_and_settle();
+    let pipe = cluster.nodes[2].data_dir.join("removed.new");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+
+    eventually("a member that is removed", || {
+        let (code, ..) = cluster.cli(&["member", "remove", "n3"]);
+        // Nobody may have known what became of the first attempt.
+        [0, 5].contains(&code).then_some(())
+    });
+    let process = cluster.nodes[2].process.as_ref().unwrap().id();
+    eventually("a thread that waits for the disk", || {
+        threads(process)
+            .iter()
+            .any(|name| name == "n3-leave")
+            .then_some(())
+    });
+    // What it said so far is out of the way.
+    while messages.try_recv().is_ok() {}
+    for _ in 0..5 {
+        assert_eq!(heard(&messages), "WATCHDOG=1\n");
+    }
+    let is_alive = cluster.nodes[2].process.as_mut().unwrap().try_wait();
+    assert_eq!(is_alive.unwrap(), None, "it is not recorded yet");
+
+    let said = fs::read_to_string(&pipe).unwrap();
+    assert!(said.contains("was removed from its cluster"), "{said}");
+    assert_eq!(cluster.nodes[2].wait_for_exit(), 7);
+}
+
+/// The names of the threads of a process.
+fn threads(process: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm"));
+    let names = threads.filter_map(|thread| name(thread.unwrap()).ok());
+    names.map(|name| name.trim().to_owned()).collect()
 }
 
 /// The lines that a node writes until it is ready, when the environment says that the journal is at this

@@ -10,14 +10,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::server::threads::may_wait;
+
 /// The ending of files that are being written.
 pub(crate) const TEMPORARY: &str = ".new";
+
+const NOT_HERE: &str = "the driver waits for no disk";
 
 /// Has the file at `path` hold `bytes`, durably; it is its owner's alone.
 ///
 /// # Errors
 /// The file is as it was before, or as it should be.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
     replace_in(&mut RealFolder, path, bytes)
 }
 
@@ -35,6 +40,7 @@ pub(crate) fn move_into_place(part: &Path, place: &Path) -> io::Result<()> {
 /// # Errors
 /// It may be there still, or again after a crash.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.and_then(|()| sync_folder_of(path)),
@@ -46,6 +52,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Those of the disk.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    debug_assert!(may_wait(), "{NOT_HERE}: {}", folder.display());
     planted!(RealNamesUnsynced => return Ok(()));
     File::open(folder)?.sync_all()
 }
@@ -122,6 +129,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::server::threads::spawn;
 
     #[test]
     fn a_file_is_replaced_and_removed_and_is_its_owners_alone() {
@@ -153,6 +161,18 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         let refused = RealFolder.sync_folder_of(&device.join("mark")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn the_driver_waits_for_no_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mark");
+        for (thread, is_refused) in [("n1-driver", true), ("n1-log", false)] {
+            let path = path.clone();
+            let write = spawn(thread, (), move || replace(&path, b"")).unwrap();
+            assert_eq!(write.join().is_err(), is_refused, "{thread}");
+        }
     }
 
     #[test]

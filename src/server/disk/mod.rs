@@ -10,6 +10,7 @@ pub(crate) mod gc_thread;
 pub(crate) mod journal_thread;
 pub(crate) mod log_compactor;
 pub mod log_thread;
+pub(crate) mod mark_writer;
 pub(crate) mod marker;
 pub(crate) mod quota;
 pub(crate) mod space;

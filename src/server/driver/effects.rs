@@ -1,14 +1,13 @@
 //! Sends the effects of the node to the threads that carry them out, and their reports to the driver.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::log::LogError;
 use crate::node::Input;
 use crate::node::turn::Mark;
 use crate::raft::{Entry, Envelope, Message, Ticket, UnsavedState};
-use crate::server::disk::durable;
 use crate::server::disk::log_thread::{GroupCommit, LogEvents, LogSize, LogThread};
+use crate::server::disk::mark_writer::MarkWriter;
 use crate::server::disk::state_thread::Work;
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{MessageKind, Metrics};
@@ -49,21 +48,7 @@ pub(crate) struct EffectRunner {
     pub(crate) outgoing: Arc<StateSender>,
     pub(crate) incoming: Arc<StateReceiver>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) marks: MarkFiles,
-}
-
-/// The paths of the markers.
-pub(crate) struct MarkFiles {
-    /// The node's name, for log lines.
-    pub(crate) node: String,
-    /// Set when a lease has tripped.
-    pub(crate) tripwire: PathBuf,
-    /// Set while this member may have lost everything.
-    pub(crate) unproven: PathBuf,
-    /// Set when the leader contradicts a committed entry.
-    pub(crate) diverged: PathBuf,
-    /// Set when the state has to be rebuilt at the next start.
-    pub(crate) damage: PathBuf,
+    pub(crate) marks: MarkWriter,
 }
 
 impl Effects for EffectRunner {
@@ -97,71 +82,7 @@ impl Effects for EffectRunner {
     }
 
     fn mark(&mut self, mark: Mark) {
-        match mark {
-            Mark::Proven => self.marks.remove_unproven(&self.log),
-            Mark::QuarantineOver => self.log.end_quarantine(),
-            Mark::LeaseTripped => self.marks.write_tripwire(&self.log),
-            Mark::StateCorrupt => self.marks.write_damage(&self.log),
-            Mark::Diverged(index) => self.marks.write_diverged(&self.log, index),
-        }
-    }
-}
-
-impl MarkFiles {
-    fn remove_unproven(&self, log: &LogThread) {
-        let (node, mark) = (self.node.clone(), self.unproven.clone());
-        log.do_first(move || {
-            if let Err(error) = durable::remove(&mark) {
-                tracing::warn!(
-                    node,
-                    %error,
-                    "cannot remove {}: after a restart this member will ask its peers again",
-                    mark.display()
-                );
-            }
-        });
-    }
-
-    fn write_tripwire(&self, log: &LogThread) {
-        let (node, mark) = (self.node.clone(), self.tripwire.clone());
-        log.do_first(move || {
-            if let Err(error) = durable::replace(&mark, b"see the log of this node\n") {
-                tracing::error!(
-                    node,
-                    %error,
-                    "cannot record the violated clock assumption; leased reads stay off only until \
-                     this node restarts"
-                );
-            }
-        });
-    }
-
-    fn write_diverged(&self, log: &LogThread, index: LogIndex) {
-        let (node, mark) = (self.node.clone(), self.diverged.clone());
-        log.do_first(move || {
-            if let Err(error) = durable::replace(&mark, format!("{index}\n").as_bytes()) {
-                tracing::error!(
-                    node,
-                    %error,
-                    "cannot record that the log has diverged; after a restart this node finds out anew"
-                );
-            }
-        });
-    }
-
-    fn write_damage(&self, log: &LogThread) {
-        let (node, mark) = (self.node.clone(), self.damage.clone());
-        log.do_first(move || {
-            let why = "a majority of the nodes had another state\n";
-            if let Err(error) = durable::replace(&mark, why.as_bytes()) {
-                tracing::error!(
-                    node,
-                    %error,
-                    "cannot create {}: remove the state directory by hand before the next start",
-                    mark.display()
-                );
-            }
-        });
+        self.marks.write(mark);
     }
 }
 

@@ -4,6 +4,7 @@
 //! the data away and would report the next sync as good. The reason is logged and published, and the
 //! process ends, or (where several nodes share one) the node.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
 use crate::log::LogError;
+use crate::server::threads::spawn;
 
 /// The exit code of a process whose disk failed it.
 const EXIT_CODE: i32 = 1;
@@ -30,23 +32,31 @@ pub(crate) trait StateFailure: Display {
 pub(crate) struct Exit {
     fatal: Fatal,
     record: Record,
+    /// Held while that is recorded: the lock on the data directory.
+    guard: Arc<dyn Any + Send + Sync>,
     left: Arc<AtomicBool>,
 }
 
 impl Exit {
-    /// This node is no member any more. Returns at once: the supervisor of the node stops it.
+    /// This node is no member any more. Never waits: a thread of its own records it, and then the
+    /// supervisor of the node stops it.
     pub(crate) fn leave(&self, why: &str) {
         if self.left.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Err(error) = (self.record)(why) {
-            tracing::error!(
-                node = %self.fatal.node,
-                %error,
-                "cannot record the removal of this member"
-            );
+        let name = format!("{}-leave", self.fatal.node);
+        let (fatal, record, reason) = (self.fatal.clone(), self.record.clone(), why.to_owned());
+        let recording = spawn(&name, self.guard.clone(), move || {
+            if let Err(error) = record(&reason) {
+                fatal.cannot_record(&error);
+            }
+            // Only now: a process that ended before would start again as a member.
+            fatal.tell(&reason);
+        });
+        if let Err(error) = recording {
+            self.fatal.cannot_record(&error);
+            self.fatal.tell(why);
         }
-        self.fatal.tell(why);
     }
 
     /// Whether the node was removed.
@@ -118,11 +128,13 @@ impl Fatal {
         }
     }
 
-    /// For those who may learn that this node was removed; `record` notes it for the next start.
-    pub(crate) fn exit(&self, record: Record) -> Exit {
+    /// For those who may learn that this node was removed; `record` notes it for the next start, while
+    /// `guard` is held.
+    pub(crate) fn exit(&self, guard: Arc<dyn Any + Send + Sync>, record: Record) -> Exit {
         Exit {
             fatal: self.clone(),
             record,
+            guard,
             left: Arc::default(),
         }
     }
@@ -137,6 +149,10 @@ impl Fatal {
         if self.exit {
             std::process::exit(EXIT_CODE);
         }
+    }
+
+    fn cannot_record(&self, error: &io::Error) {
+        tracing::error!(node = %self.node, %error, "cannot record the removal of this member");
     }
 
     fn tell(&self, reason: &str) {
@@ -162,5 +178,47 @@ impl Drop for Watch {
             self.fatal
                 .strike(&format!("the {} thread panicked", self.thread));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sync::Mutex;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The driver calls it, and the thread that serves the peers.
+    #[test]
+    fn who_leaves_waits_for_no_disk_and_is_stopped_once_it_is_recorded() {
+        let (disk_answers, disk) = channel();
+        let (disk, (told, records)) = (Mutex::new(disk), channel());
+        let (fatal, mut reason) = Fatal::new("n1", false);
+        let guard: Arc<dyn Any + Send + Sync> = Arc::new("the data directory");
+        let held = Arc::downgrade(&guard);
+        let record: Record = Arc::new(move |why| {
+            disk.lock()
+                .recv_timeout(PATIENCE)
+                .map_err(io::Error::other)?;
+            told.send(why.to_owned()).map_err(io::Error::other)
+        });
+        let exit = fatal.exit(guard, record);
+        exit.leave("removed");
+        exit.leave("removed, as a peer says, too");
+        assert!(exit.has_left());
+        assert_eq!(*reason.borrow_and_update(), None, "it is not recorded yet");
+        drop(exit);
+        assert!(held.upgrade().is_some(), "while it is recorded");
+
+        disk_answers.send(()).unwrap();
+        assert_eq!(records.recv_timeout(PATIENCE).unwrap(), "removed");
+        while reason.borrow_and_update().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(reason.borrow().as_deref(), Some("removed"));
+        assert!(records.recv().is_err(), "it was recorded once");
     }
 }

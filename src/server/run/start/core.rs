@@ -1,7 +1,6 @@
 //! Builds the replica, and the handles shared by its threads and tasks.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -53,7 +52,6 @@ pub(super) struct ReadyReplica {
     pub(super) roster: Roster,
     /// See [`RestoredState::unproven`].
     pub(super) unproven: bool,
-    pub(super) unproven_mark: PathBuf,
 }
 
 /// The handles shared by threads, ports and tasks of the node.
@@ -138,7 +136,6 @@ impl Core {
                 configuration,
                 roster,
                 unproven,
-                unproven_mark: Marker::Unproven.path(identity.data_dir.path()),
             },
             shared,
         }
@@ -193,7 +190,10 @@ impl Shared {
             // The first look at the disk says how much the tables take.
             space: Arc::new(SpaceGate::new(config)),
             transport: Arc::default(),
-            exit: fatal.exit(Marker::Removed.record_in(identity.data_dir.path())),
+            exit: fatal.exit(
+                identity.data_dir.clone(),
+                Marker::Removed.record_in(identity.data_dir.path()),
+            ),
             fatal,
             failed,
             store,

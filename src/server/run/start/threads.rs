@@ -20,12 +20,13 @@ use crate::server::disk::gc_thread::{GcThread, GcWork, Pace};
 use crate::server::disk::journal_thread::{JournalThread, StopJournal};
 use crate::server::disk::log_compactor::{LogCompactor, StopCompactor};
 use crate::server::disk::log_thread::LogThread;
+use crate::server::disk::mark_writer::MarkWriter;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::space::{DiskPlan, SpaceGate};
 use crate::server::disk::state_thread::{StateThread, Work};
 use crate::server::disk::store::{CompactionGc, Journal, Keeper, StateStore, StoreError};
 use crate::server::driver::Driver;
-use crate::server::driver::effects::{EffectRunner, LogReports, MarkFiles};
+use crate::server::driver::effects::{EffectRunner, LogReports};
 use crate::server::driver::elections::Elections;
 use crate::server::driver::lease_log::LeaseLog;
 use crate::server::driver::observer::{Membership, Renewals, Reporter};
@@ -33,7 +34,7 @@ use crate::server::mail::{Mail, Mailbox};
 use crate::server::peers::Peers;
 use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
-use crate::server::threads::spawn;
+use crate::server::threads::{DRIVER, spawn};
 use crate::server::watch::{WatchThread, Watches};
 
 /// The fifth stage.
@@ -281,18 +282,16 @@ impl Ground<'_> {
         let (config, shared) = (self.config, self.shared);
         let data_dir = &self.identity.data_dir;
         let effects = EffectRunner {
-            log,
+            log: log.clone(),
             state: self.queues.state.clone(),
             peers: self.ports.peers.clone(),
             outgoing: self.ports.outgoing.clone(),
             incoming: self.ports.incoming.clone(),
             metrics: shared.metrics.clone(),
-            marks: MarkFiles {
+            marks: MarkWriter {
                 node: config.node.name.clone(),
-                tripwire: Marker::LeaseTripped.path(data_dir.path()),
-                unproven: replica.unproven_mark,
-                diverged: Marker::Diverged.path(data_dir.path()),
-                damage: Marker::StateDamaged.path(data_dir.path()),
+                data_dir: data_dir.path().to_owned(),
+                log,
             },
         };
         let observer = Reporter {
@@ -332,7 +331,7 @@ impl Ground<'_> {
             observer,
             replica.unproven,
         );
-        self.spawn("driver", move || driver.run())
+        self.spawn(DRIVER, move || driver.run())
     }
 
     /// Starts a thread whose failure ends the node. The data directory stays locked while it lives.
