@@ -51,7 +51,7 @@ pub(crate) async fn hand_over(client: &Client) -> bool {
 }
 
 /// The checks of `/readyz`, as they are shown.
-const READY: [&str; 11] = [
+const READY: [&str; 12] = [
     "started",
     "storage_writable",
     "serializable_read",
@@ -61,6 +61,7 @@ const READY: [&str; 11] = [
     "non_learner",
     "log_whole",
     "data_corruption",
+    "sole_process",
     "certificates",
     "not_stopping",
 ];

@@ -48,4 +48,5 @@ mod supervised;
 mod traces;
 mod transactions;
 mod verify;
+mod warnings;
 mod watches;

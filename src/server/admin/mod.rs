@@ -53,6 +53,8 @@ pub trait AdminSource: Send + Sync + 'static {
     fn live(&self) -> Vec<Check>;
     /// Whether the node can do its work now. May ask the leader, for a second at most.
     fn ready(self: Arc<Self>) -> Answer<Vec<Check>>;
+    /// What else an operator should know; it makes no check fail.
+    fn warnings(&self) -> Vec<String>;
     /// The alarm NOSPACE, while it is raised.
     fn no_space(&self) -> Option<String>;
     /// How far its start is.
@@ -385,11 +387,12 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 type Source = State<Arc<dyn AdminSource>>;
 
 async fn livez(State(source): Source, RawQuery(query): RawQuery) -> Response {
-    probe("livez", &source.live(), query.as_deref())
+    probe("livez", &source.live(), &[], query.as_deref())
 }
 
 async fn readyz(State(source): Source, RawQuery(query): RawQuery) -> Response {
-    probe("readyz", &source.ready().await, query.as_deref())
+    let checks = source.clone().ready().await;
+    probe("readyz", &checks, &source.warnings(), query.as_deref())
 }
 
 async fn one_of_livez(State(source): Source, Path(check): Path<String>) -> Response {
@@ -455,7 +458,7 @@ fn not_excludable(probe: &str, unknown: &str, known: &[&str]) -> Response {
 }
 
 /// A line per check where one failed or the caller wants to know, else a short `ok`.
-fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
+fn probe(name: &str, checks: &[Check], warnings: &[String], query: Option<&str>) -> Response {
     let query = ProbeQuery::of(query);
     if let Some(refusal) = query.refusal(name, checks) {
         return refusal;
@@ -471,6 +474,11 @@ fn probe(name: &str, checks: &[Check], query: Option<&str>) -> Response {
             true => format!("[ ]{} excluded\n", check.name),
             false => line_of(check),
         };
+    }
+    // What a check found is not said twice.
+    let found = |warning: &String| checks.iter().any(|check| check.detail == *warning);
+    for warning in warnings.iter().filter(|warning| !found(warning)) {
+        lines += &format!("[!]{warning}\n");
     }
     let (status, verdict) = match passed {
         true => (StatusCode::OK, "passed"),
@@ -597,6 +605,7 @@ mod tests {
         full: AtomicBool,
         starting: AtomicBool,
         panics: AtomicBool,
+        warns: AtomicBool,
     }
 
     impl AdminSource for Node {
@@ -613,6 +622,14 @@ mod tests {
                 return Box::pin(async { vec![Check::failed("started", "it starts")] });
             }
             Box::pin(async { vec![Check::ok("storage_writable"), leader] })
+        }
+
+        fn warnings(&self) -> Vec<String> {
+            let all = match self.warns.load(Ordering::SeqCst) {
+                true => &["no leader for 3s", "n3 has not answered"][..],
+                false => &[],
+            };
+            all.iter().map(|warning| (*warning).to_owned()).collect()
         }
 
         fn no_space(&self) -> Option<String> {
@@ -698,6 +715,32 @@ mod tests {
             "[+]storage_writable ok\n[-]leader_known failed: no leader for 3s\nreadyz check failed\n"
         );
         assert_eq!(ask(&server, "GET", "/livez").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn warnings_are_listed_beside_the_checks_and_fail_none() {
+        let node = Arc::<Node>::default();
+        let server = start(&node).await;
+        node.warns.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&server, "GET", "/readyz").await.2, "ok\n");
+        let (status, _, body) = ask(&server, "GET", "/readyz?verbose").await;
+        assert_eq!(
+            (status, body.as_str()),
+            (
+                200,
+                "[+]storage_writable ok\n[+]leader_known ok\n[!]no leader for 3s\n[!]n3 has not \
+                 answered\nreadyz check passed\n"
+            )
+        );
+        node.leaderless.store(true, Ordering::SeqCst);
+        let (_, _, body) = ask(&server, "GET", "/readyz").await;
+        assert_eq!(
+            body,
+            "[+]storage_writable ok\n[-]leader_known failed: no leader for 3s\n[!]n3 has not \
+             answered\nreadyz check failed\n"
+        );
+        let (_, _, body) = ask(&server, "GET", "/livez?verbose").await;
+        assert_eq!(body, "[+]driver ok\nlivez check passed\n");
     }
 
     #[tokio::test]
@@ -911,7 +954,9 @@ mod tests {
             fn no_space(&self) -> Option<String> {
                 None
             }
-
+            fn warnings(&self) -> Vec<String> {
+                Vec::new()
+            }
             fn live(&self) -> Vec<Check> {
                 Vec::new()
             }

@@ -66,6 +66,11 @@ impl AdminSource for Probes {
         })
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let node = self.node.get();
+        node.map_or_else(Vec::new, |node| node.sessions.all_warnings())
+    }
+
     fn no_space(&self) -> Option<String> {
         self.node.get()?.sessions.serving.room.alarm()
     }
@@ -105,7 +110,7 @@ impl NodeProbes {
 
     async fn ready(&self) -> Vec<Check> {
         let status = self.node.status.load_full();
-        let leader = leader_known(&status);
+        let leader = self.leader_known(&status);
         let linearizable_read = match leader.ok {
             true => self.linearizable_read().await,
             false => Check::failed("linearizable_read", leader.detail.clone()),
@@ -118,8 +123,9 @@ impl NodeProbes {
             leader,
             self.caught_up(),
             self.non_learner(&status),
-            self.log_whole(&status),
+            self.log_whole(),
             self.data_corruption(),
+            self.sole_process(),
             self.certificates(),
             self.not_stopping(),
         ]
@@ -193,21 +199,27 @@ impl NodeProbes {
         }
     }
 
-    fn log_whole(&self, status: &Status) -> Check {
-        if status.role == Role::Quarantined {
-            Check::failed(
-                "log_whole",
-                "this node is quarantined: its log was damaged and is being copied from the peers",
-            )
-        } else {
-            Check::ok("log_whole")
-        }
+    fn log_whole(&self) -> Check {
+        unless("log_whole", self.node.quarantine_warning())
     }
 
     fn data_corruption(&self) -> Check {
-        match self.node.integrity.warning() {
-            None => Check::ok("data_corruption"),
-            Some(warning) => Check::failed("data_corruption", warning),
+        unless("data_corruption", self.node.integrity.warning())
+    }
+
+    /// Whether no other process has the identity of this node, as far as its peers tell.
+    fn sole_process(&self) -> Check {
+        unless("sole_process", self.node.double_warning())
+    }
+
+    fn leader_known(&self, status: &Status) -> Check {
+        match status.leader {
+            Some(_) => Check::ok("leader_known"),
+            None => {
+                let lasting = self.node.leaderless_warning();
+                let found = lasting.unwrap_or_else(|| "no leader is known".to_owned());
+                Check::failed("leader_known", found)
+            }
         }
     }
 
@@ -363,11 +375,11 @@ impl NodeProbes {
     }
 }
 
-fn leader_known(status: &Status) -> Check {
-    if status.leader.is_some() {
-        Check::ok("leader_known")
-    } else {
-        Check::failed("leader_known", "no leader is known")
+/// A check that fails with this warning, if there is one.
+fn unless(name: &'static str, warning: Option<String>) -> Check {
+    match warning {
+        None => Check::ok(name),
+        Some(warning) => Check::failed(name, warning),
     }
 }
 

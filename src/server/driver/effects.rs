@@ -14,9 +14,12 @@ use crate::server::metrics::{MessageKind, Metrics};
 use crate::server::peers::members::OwnStanding;
 use crate::server::peers::transfer::{StateReceiver, StateSender};
 use crate::server::peers::{PeerHandler, PeerInfo, Peers};
+use crate::server::status::contacts::Contacts;
 use crate::server::status::directory::Directory;
+use crate::server::status::doubles::Doubles;
 use crate::server::threads::fatal::Exit;
 use crate::server::threads::queue::BatchQueue;
+use crate::time::Clock;
 use crate::transport::FrameStream;
 use crate::types::{Incarnation, LogId, LogIndex, NodeId};
 
@@ -90,6 +93,9 @@ impl Effects for EffectRunner {
 pub(crate) struct Post {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) directory: Arc<Directory>,
+    pub(crate) contacts: Arc<Contacts>,
+    pub(crate) doubles: Arc<Doubles>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) incoming: Arc<StateReceiver>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) standing: Arc<OwnStanding>,
@@ -105,6 +111,9 @@ impl PeerHandler for Post {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
             .learn(peer.id, &peer.peer_address, &peer.client_address);
+        self.contacts.connected(peer.id);
+        let (now, from) = (self.clock.now(), peer.from.to_string());
+        self.doubles.connected(now, &peer.name, peer.boot, &from);
         let told = Input::PeerVersions(peer.id, Some(peer.versions));
         self.mailbox.send(Mail::Input(told));
     }
@@ -120,7 +129,12 @@ impl PeerHandler for Post {
         }
     }
 
+    fn on_displaced(&self, by: &PeerInfo) {
+        self.doubles.displaced(self.clock.now(), &by.name);
+    }
+
     fn on_disconnected(&self, peer: NodeId) {
+        self.contacts.disconnected(peer);
         let told = Input::PeerVersions(peer, None);
         self.mailbox.send(Mail::Input(told));
     }

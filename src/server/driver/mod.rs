@@ -5,6 +5,7 @@
 
 pub(crate) mod effects;
 pub(crate) mod elections;
+mod heard;
 mod heartbeats;
 mod lag;
 pub(crate) mod lease_log;
@@ -21,6 +22,7 @@ use crate::node::turn::{Idle, Mark, Marks, TurnEffects};
 use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output, StateCheck};
 use crate::raft::{Entry, Message};
 use crate::server::driver::effects::Effects;
+use crate::server::driver::heard::LastMessages;
 use crate::server::driver::heartbeats::Heartbeats;
 use crate::server::driver::lag::FollowerLag;
 use crate::server::driver::observer::{Event, Observer};
@@ -44,6 +46,7 @@ pub(crate) struct Driver<E, O> {
     commits: VecDeque<(LogIndex, std::time::Instant)>,
     next_request: u64,
     heartbeats: Heartbeats,
+    heard: LastMessages,
     lag: FollowerLag,
 }
 
@@ -84,6 +87,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
             commits: VecDeque::new(),
             next_request: 1,
             heartbeats: Heartbeats::default(),
+            heard: LastMessages::default(),
             lag: FollowerLag::default(),
         }
     }
@@ -183,22 +187,30 @@ impl<E: Effects, O: Observer> Driver<E, O> {
             if old.members != self.view.members {
                 let members = self.view.members.configuration.members();
                 self.heartbeats.keep(|peer| members.contains(&peer));
+                self.heard.keep(|peer| members.contains(&peer));
             }
         }
         if old.clock_regressions != self.view.clock_regressions {
             self.heartbeats.clock_went_back();
+            self.heard.clock_went_back(now);
             self.lag.clock_went_back();
         }
         if let Some(entries) = self.lag.sample(now, &self.node) {
             self.observer.happened(Event::FollowersLag(entries));
         }
+        if let Some(heard) = self.heard.sample(now) {
+            self.observer.happened(Event::Heard(heard));
+        }
     }
 
-    /// Reports the round-trip time of a heartbeat, if this is the answer to one.
+    /// Notes who has said something, and reports the round-trip time of a heartbeat, if this is the
+    /// answer to one.
     fn note_answer(&mut self, now: Instant, input: &Input) {
-        if let Input::Message(envelope) = input
-            && let Message::HeartbeatReply(reply) = &envelope.message
-        {
+        let Input::Message(envelope) = input else {
+            return;
+        };
+        self.heard.note(envelope.from, now);
+        if let Message::HeartbeatReply(reply) = &envelope.message {
             let round = reply.heard.round;
             if let Some(after) = self.heartbeats.answered(envelope.from, round, now) {
                 let event = Event::HeartbeatAnswered(envelope.from, after);

@@ -15,6 +15,7 @@ use crate::raft::Status;
 use crate::server::metrics::{ExpiredIn, Metrics, PeerMetrics};
 use crate::server::peers::members::{MemberNames, OwnStanding, REMOVED};
 use crate::server::peers::{Peers, Roster};
+use crate::server::status::contacts::Contacts;
 use crate::server::status::directory::Directory;
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::LeaseStats;
@@ -47,6 +48,8 @@ pub(crate) enum Event<'a> {
     /// The number of log entries that each other member has not acknowledged; empty if this node does
     /// not lead.
     FollowersLag(&'a [(NodeId, u64)]),
+    /// When each other node was last heard of.
+    Heard(&'a BTreeMap<NodeId, Instant>),
     /// The deadline of a request expired before it was handled.
     RequestExpired,
     /// Client leases were granted, renewed or ended, and there are so many now.
@@ -60,6 +63,7 @@ pub(crate) struct Reporter {
     pub(crate) name: String,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lease_stats: Arc<LeaseStats>,
+    pub(crate) contacts: Arc<Contacts>,
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) status: Arc<ArcSwap<Status>>,
@@ -175,6 +179,7 @@ impl Observer for Reporter {
                     metrics.lag_entries.set(lag as f64);
                 }
             }
+            Event::Heard(last) => self.contacts.heard(last),
             Event::RequestExpired => {
                 self.metrics.work.expired[ExpiredIn::Queue].increment(1);
             }
@@ -251,6 +256,8 @@ impl Reporter {
                 role => tracing::info!(node = %self.name, %term, %role, "role changed"),
             }
         }
+        let leads = new.role == Role::Leader;
+        self.contacts.led(now, new.leader.is_some(), leads);
         self.status.store(Arc::new(new.clone()));
     }
 

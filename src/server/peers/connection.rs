@@ -426,7 +426,10 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     if lost != ConnectionLost::Closed(CloseCode::Duplicate) && lost != ConnectionLost::ClosedHere {
         tracing::info!(peer = route.info.name, %lost, "peer disconnected");
     }
-    hub.lost(&connection);
+    let was_at_work = hub.lost(&connection);
+    if was_at_work && lost == ConnectionLost::Closed(CloseCode::Duplicate) {
+        hub.displaced(&route.info);
+    }
 }
 
 /// Closes a connection whose place another one has, once the other side has had the time to see it

@@ -62,6 +62,12 @@ pub trait PeerHandler: Send + Sync + 'static {
         let _ = (by, index, incarnation);
     }
 
+    /// This member has closed the connection at work because another process has taken this one's place.
+    /// Two connections that cross may end so, too.
+    fn on_displaced(&self, by: &PeerInfo) {
+        let _ = by;
+    }
+
     /// There is no connection to this member any more.
     fn on_disconnected(&self, peer: NodeId) {
         let _ = peer;
@@ -83,4 +89,8 @@ pub struct PeerInfo {
     pub client_address: String,
     /// The versions of the cluster that it knows.
     pub versions: VersionRange,
+    /// Drawn when its process started.
+    pub boot: u64,
+    /// Where it speaks from.
+    pub from: SocketAddr,
 }

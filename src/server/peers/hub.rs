@@ -506,6 +506,8 @@ impl Hub {
             peer_address: theirs.peer_address.clone(),
             client_address: theirs.client_address.clone(),
             versions: theirs.versions,
+            boot: theirs.boot,
+            from: connection.remote_address(),
         };
         let route = Arc::new(Route {
             info: info.clone(),
@@ -536,22 +538,28 @@ impl Hub {
         Some(route)
     }
 
-    /// Takes a connection that is over out of work, if it was at work.
-    pub(super) fn lost(&self, connection: &Connection) {
+    /// Takes a connection that is over out of work. Returns whether it was at work.
+    pub(super) fn lost(&self, connection: &Connection) -> bool {
         let mut connections = self.lock();
-        let Some(entry) = connections.by_name.get_mut(connection.identity().name()) else {
-            return;
-        };
-        let was_active = entry
-            .active
-            .take_if(|active| active.connection.is_same(connection));
+        let entry = connections.by_name.get_mut(connection.identity().name());
+        let was_active = entry.and_then(|entry| {
+            entry
+                .active
+                .take_if(|active| active.connection.is_same(connection))
+        });
         let Some(active) = was_active else {
-            return;
+            return false;
         };
         self.publish(&connections);
         drop(connections);
         self.handler.on_disconnected(active.route.info.id);
         self.changed.notify_waiters();
+        true
+    }
+
+    /// This member has given our place to another process.
+    pub(super) fn displaced(&self, by: &PeerInfo) {
+        self.handler.on_displaced(by);
     }
 
     /// Hands a message on, if it comes from the member at the other end and is meant for us.

@@ -4,11 +4,10 @@ use std::sync::atomic::Ordering;
 
 use super::shared::Sessions;
 use crate::api::{
-    ClockReading, DRAINED, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming,
-    Response, ResponseBody, StatusResponse,
+    ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Response,
+    ResponseBody, StatusResponse,
 };
 use crate::time::Instant;
-use crate::types::Role;
 
 impl Sessions {
     pub(crate) fn status_response(&self) -> Response {
@@ -24,7 +23,7 @@ impl Sessions {
             storage_bytes: self.serving.storage_size.bytes(now, &self.serving.store),
             leader_lease: self.lease_status(now),
             members: self.node.directory.members(),
-            warnings: self.all_warnings(status.role),
+            warnings: self.all_warnings(),
             history: HistoryStatus {
                 compact_revision: self.serving.store.compact_revision(),
                 removed_through: self.serving.removed.through(),
@@ -58,7 +57,7 @@ impl Sessions {
             renew_interval: lease_stats.renew_interval.read(),
             round_trip: lease_stats.round_trip.read(),
             timer_delay: lease_stats.timer_delay.read(),
-            warnings: self.all_warnings(role),
+            warnings: self.all_warnings(),
         };
         // Last, so that little lies between the reading and its way out.
         let now = self.node.clock.now();
@@ -88,23 +87,8 @@ impl Sessions {
         }
     }
 
-    fn all_warnings(&self, role: Role) -> Vec<String> {
-        let quarantined = self
-            .node
-            .quarantine_warning
-            .iter()
-            .filter(|_| role == Role::Quarantined);
-        let told = quarantined.chain(&self.node.warnings).cloned();
-        let drained = match self.node.stopping.load(Ordering::Relaxed) {
-            true => Some(DRAINED.to_owned()),
-            false => None,
-        };
-        drained
-            .into_iter()
-            .chain(self.node.integrity.warning())
-            .chain(self.serving.room.warning())
-            .chain(self.node.directory.bootstrap_warning())
-            .chain(told)
-            .collect()
+    /// The warnings of every report about this node.
+    pub(crate) fn all_warnings(&self) -> Vec<String> {
+        self.node.all_warnings(self.serving.room.warning())
     }
 }

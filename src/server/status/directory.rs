@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::{Member, MemberInfo};
+use crate::api::{Member, MemberInfo, Membership};
 use crate::sync::RwLock;
 use crate::types::NodeId;
 
@@ -15,6 +15,8 @@ pub(crate) struct Directory {
 #[derive(Debug, Default)]
 struct Addresses {
     members: BTreeMap<NodeId, MemberInfo>,
+    /// Those of them that vote.
+    voters: BTreeSet<NodeId>,
     /// What members reported themselves: newer than the configuration.
     reported: BTreeMap<NodeId, ReportedAddresses>,
     /// Initial members that the bootstrap of the cluster waits for, by name.
@@ -35,6 +37,10 @@ impl Directory {
             .iter()
             .map(|member| (member.info.id, member.info.clone()))
             .collect();
+        let voters = members
+            .iter()
+            .filter(|it| it.membership == Membership::Voter);
+        known.voters = voters.map(|it| it.info.id).collect();
     }
 
     /// A node reported its addresses. They are kept even if it is no member, since it may become one;
@@ -89,6 +95,14 @@ impl Directory {
         let mut all: Vec<MemberInfo> = members.map(|member| known.complete(member)).collect();
         all.sort_by(|a, b| (&a.name, a.id.0).cmp(&(&b.name, b.id.0)));
         all
+    }
+
+    /// Every member that votes, by name.
+    pub(crate) fn voters(&self) -> Vec<MemberInfo> {
+        let mut voters = self.members();
+        let known = self.known.read();
+        voters.retain(|member| known.voters.contains(&member.id));
+        voters
     }
 
     /// Fills in what is known here and not in the list.
@@ -157,5 +171,12 @@ mod tests {
         let clients = directory.members().into_iter();
         let clients: Vec<String> = clients.map(|member| member.client_address).collect();
         assert_eq!(clients, ["127.0.0.1:7400", "127.0.0.1:9"]);
+        let learner = Member {
+            membership: Membership::Learner,
+            ..member(2, "")
+        };
+        directory.set_members(&[member(1, ""), learner]);
+        let voters: Vec<NodeId> = directory.voters().iter().map(|it| it.id).collect();
+        assert_eq!(voters, [NodeId(1)]);
     }
 }

@@ -1,8 +1,11 @@
 //! What a node knows of itself and of the other members.
 
+pub(crate) mod contacts;
 pub(crate) mod directory;
+pub(crate) mod doubles;
 pub(crate) mod integrity;
 pub(crate) mod lease_stats;
 pub(crate) mod node_state;
 pub(crate) mod reload;
 pub(crate) mod startup;
+mod warnings;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 
+use super::contacts::Contacts;
 use super::directory::Directory;
+use super::doubles::Doubles;
 use super::integrity::Integrity;
 use super::lease_stats::LeaseStats;
 use crate::api::{Error, ErrorKind, ResponseHeader};
@@ -37,10 +39,14 @@ pub(crate) struct NodeState {
     pub(crate) lease_stats: Arc<LeaseStats>,
     /// The node is stopping and refuses new work.
     pub(crate) stopping: AtomicBool,
-    /// The warning of `endpoint status` while the log is copied from the peers.
-    pub(crate) quarantine_warning: Option<String>,
-    /// Warnings of `endpoint status` that hold for as long as the node runs.
-    pub(crate) warnings: Vec<String>,
+    /// Whom this node hears.
+    pub(crate) contacts: Arc<Contacts>,
+    /// Processes that have the identity of another one.
+    pub(crate) doubles: Arc<Doubles>,
+    /// Why its start put it into quarantine.
+    pub(crate) quarantined_at_start: Option<String>,
+    /// What its start found and an operator should know for as long as it runs.
+    pub(crate) start_warnings: Vec<String>,
 }
 
 impl NodeState {

@@ -24,6 +24,7 @@ use crate::server::mail::Mailbox;
 use crate::server::metrics::Metrics;
 use crate::server::peers::Roster;
 use crate::server::peers::members::{MemberNames, OwnStanding};
+use crate::server::status::contacts::Contacts;
 use crate::server::status::node_state::NodeState;
 use crate::server::status::startup::StartupProgress;
 use crate::server::threads::fatal::{Exit, Fatal};
@@ -168,8 +169,10 @@ impl Shared {
             readable: Arc::default(),
             lease_stats: Arc::default(),
             stopping: AtomicBool::new(false),
-            quarantine_warning: warnings.quarantine_warning,
-            warnings: warnings.warnings,
+            contacts: Arc::new(Contacts::new(identity.clock.now())),
+            doubles: Arc::default(),
+            quarantined_at_start: warnings.quarantine_warning,
+            start_warnings: warnings.warnings,
         };
         // No request comes in before it is known whether it may be served.
         state.integrity.set(node.state_check(), 0);

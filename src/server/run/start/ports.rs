@@ -138,6 +138,9 @@ async fn start_peers(
     let post = Arc::new(Post {
         mailbox: shared.mailbox.clone(),
         directory: shared.node.directory.clone(),
+        contacts: shared.node.contacts.clone(),
+        doubles: shared.node.doubles.clone(),
+        clock: shared.node.clock.clone(),
         incoming: incoming.clone(),
         metrics: shared.metrics.clone(),
         standing: shared.standing.clone(),

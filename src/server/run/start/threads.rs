@@ -298,6 +298,7 @@ impl Ground<'_> {
             name: config.node.name.clone(),
             metrics: shared.metrics.clone(),
             lease_stats: shared.node.lease_stats.clone(),
+            contacts: shared.node.contacts.clone(),
             integrity: shared.node.integrity.clone(),
             watches: shared.watches.clone(),
             status: shared.node.status.clone(),

@@ -40,6 +40,7 @@ use crate::server::session::auth::{Access, Audit, Principal};
 use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
 use crate::server::session::origins::Origins;
 use crate::server::session::point_read::IndexedRead;
+use crate::server::status::contacts::Contacts;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::WatchSender;
 use crate::time::{Clock, Instant};
@@ -139,8 +140,10 @@ impl World {
             readable: Arc::new(AtomicBool::new(true)),
             lease_stats: Arc::default(),
             stopping: AtomicBool::new(false),
-            quarantine_warning: None,
-            warnings: Vec::new(),
+            contacts: Arc::new(Contacts::new(clock.now())),
+            doubles: Arc::default(),
+            quarantined_at_start: None,
+            start_warnings: Vec::new(),
         };
         let limits = SessionLimits {
             requests: Limits::DEFAULT,
