@@ -78,7 +78,7 @@ pub struct Done<M> {
     idle: Idle<M>,
 }
 
-/// What a data directory says of its member beside its log. Each changes once at most in a process.
+/// What a data directory says of its member beside its log.
 ///
 /// Each but [`Mark::QuarantineOver`] is durable before anything that is persisted after it. The
 /// server carries them out on a thread that may wait for a disk.
@@ -91,6 +91,9 @@ pub enum Mark {
     QuarantineOver,
     /// A lease outlasted its leadership: leased reads stay off after a restart, too (P37).
     LeaseTripped,
+    /// A leader has said that the member lacks what it acknowledged (A28). Durable before anything that is persisted
+    /// after it.
+    Forgotten,
     /// The state differs from that of a majority, and is rebuilt at the next start.
     StateCorrupt,
     /// A leader contradicts this committed entry: nothing of this member counts until an operator has decided
@@ -148,12 +151,16 @@ impl Marks {
     /// the quarantine is over does, so it goes after them.
     pub fn carry_away(&mut self, node: &mut Node, effects: &mut impl TurnEffects) {
         let required = Self::required_by(node);
+        let was_told = node.consensus().was_told_that_it_forgot();
         let before = *self;
         *self = Self {
-            // A directory without this mark never gets it while the node runs.
-            is_unproven: before.is_unproven && required.is_unproven,
+            // A directory without this mark gets it while the node runs only if a leader says so.
+            is_unproven: required.is_unproven && (before.is_unproven || was_told),
             ..required
         };
+        if self.is_unproven && !before.is_unproven && !planted!(OlderCopyUnmarked) {
+            effects.mark(Mark::Forgotten);
+        }
         let is_proven = before.is_unproven && !self.is_unproven;
         if is_proven && !planted!(ProvenMarkAfterWrites) {
             effects.mark(Mark::Proven);

@@ -435,6 +435,9 @@ bugs! {
     RestoredUnmarked "A26" "a member that was restored again counts as one that lost nothing"
     RestoredOtherwise "A26" "members that were restored from different data bootstrap a cluster together"
         ["raft::consensus::tests::members_that_were_restored_from_different_data_elect_no_leader"]
+    OlderCopyCounts "A28" "a member that lacks what it acknowledged to its leader counts"
+        ["a28_member_that_lacks_what_it_acknowledged_counts_for_nothing"]
+    OlderCopyUnmarked "A28" "that a member lacks what it acknowledged is not written down"
     DivergenceIgnored "A27" "what contradicts a committed entry is refused and forgotten"
         ["raft::divergence::tests::what_contradicts_a_committed_entry_is_seen_in_the_first_append_and_nothing_is_cut"]
     DivergedCounts "A27" "a member whose log has diverged votes"

@@ -181,6 +181,39 @@ impl Consensus {
         }
     }
 
+    /// The leader of this term has an acknowledgement of this replica for what its log lacks: an earlier life of it
+    /// had more, and its votes may be forgotten, too (A28). A word that is older than this life's last answer is
+    /// about an earlier one.
+    pub(super) fn handle_forgotten(&mut self, from: NodeId, round: RoundId) {
+        let RoleState::Follower(follower) = &mut self.role else {
+            return;
+        };
+        let is_late = round < follower.heard.round;
+        if follower.leader != Some(from) || is_late || !self.counts() {
+            return;
+        }
+        if let RoleState::Follower(follower) = &mut self.role {
+            follower.heard.promised = false;
+        }
+        let nonce = self.rng.u64(..);
+        self.quarantine = Some(Quarantine {
+            nonce,
+            through: None,
+            forgot_votes: true,
+            was_told: true,
+        });
+        self.grant = None;
+        // What is said from here on is said after the mark of it is durable.
+        self.hard_unsaved = true;
+    }
+
+    /// Whether this replica is in quarantine because of what a leader has said.
+    pub(crate) fn was_told_that_it_forgot(&self) -> bool {
+        self.quarantine
+            .as_ref()
+            .is_some_and(|quarantine| quarantine.was_told)
+    }
+
     /// Ends the quarantine once all is held that must be.
     pub(super) fn leave_quarantine(&mut self) {
         if let Some(quarantine) = &self.quarantine

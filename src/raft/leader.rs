@@ -156,12 +156,21 @@ impl Consensus {
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
             progress.name = Some(reply.name);
+            let forgot = progress.forgot;
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
             } else {
                 self.published.refuse_message();
             }
+            if forgot {
+                self.say_what_it_forgot(from);
+            }
         }
+    }
+
+    /// Tells a follower that its log lacks what it acknowledged here, until it asks what it must hold (A28).
+    fn say_what_it_forgot(&mut self, peer: NodeId) {
+        self.send(peer, Message::Forgotten(self.newest_round()));
     }
 
     pub(super) fn handle_appended(&mut self, from: NodeId, reply: AppendReply) {
@@ -193,7 +202,11 @@ impl Consensus {
                 let lost = progress.lost_its_log(conflict.base, round);
                 progress.refused(conflict.base, shared);
                 if lost {
+                    let forgot = progress.forgot;
                     self.published.count_lost_log();
+                    if forgot {
+                        self.say_what_it_forgot(from);
+                    }
                 }
             }
         }

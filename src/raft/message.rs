@@ -88,6 +88,9 @@ pub enum Message {
     /// The sender's state machine lacks entries that its log does not hold either: it needs a whole
     /// state.
     NeedState,
+    /// The receiver has acknowledged entries to the leader of this term that its log lacks (A28). Names the
+    /// newest round.
+    Forgotten(RoundId),
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.

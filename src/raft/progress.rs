@@ -38,6 +38,8 @@ pub(super) struct Progress {
     pub(super) counts_from: RoundId,
     /// Its last word on what it stored did not count: it came back damaged (A23).
     held: bool,
+    /// It lacks what it has acknowledged, and has not asked yet what it must hold: its word does not count (A28).
+    pub(super) forgot: bool,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
     /// The name that its last heartbeat reply carried: to be given back to it.
@@ -96,6 +98,7 @@ impl Progress {
             ack: None,
             counts_from: RoundId(0),
             held: false,
+            forgot: false,
             rejoined: None,
             name: None,
             questions: 0,
@@ -136,6 +139,7 @@ impl Progress {
         self.next = last.next();
         self.state = State::Probe { sent: None };
         self.counts_from = round;
+        self.forgot = false;
         self.rejoined = Some(nonce);
         self.verified = LogIndex(0);
         self.lacking_since = None;
@@ -150,6 +154,9 @@ impl Progress {
 
     /// It promised `round`.
     pub(super) fn promised(&mut self, round: RoundId) {
+        if self.forgot {
+            return;
+        }
         self.ack = self.ack.max(Some(round));
     }
 
@@ -161,6 +168,7 @@ impl Progress {
         round: RoundId,
         heartbeat: Duration,
     ) {
+        let durable = durable && !self.forgot;
         self.held = !durable;
         if durable && through > self.matched {
             self.matched = through;
@@ -179,6 +187,10 @@ impl Progress {
         if lost {
             self.matched = LogIndex(0);
             self.matched_in = round;
+            self.forgot = !planted!(OlderCopyCounts);
+            if self.forgot {
+                self.ack = None;
+            }
             self.next = base.next();
             self.state = State::Probe { sent: None };
             self.verified = LogIndex(0);
@@ -298,6 +310,7 @@ impl Progress {
             ack,
             counts_from,
             held,
+            forgot,
             rejoined,
             name,
             questions,
@@ -309,6 +322,7 @@ impl Progress {
             snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
+        digest.value(forgot);
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {

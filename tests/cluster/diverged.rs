@@ -11,6 +11,54 @@ use crate::harness::{Cluster, copy_folder, eventually, run};
 /// How many writes only one member has in the end.
 const WRITES: usize = 500;
 
+/// A28: its leader tells it what it has forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_on_an_older_copy_is_quarantined_until_it_has_everything() {
+    let mut cluster = Cluster::prepare(3);
+    let leader = cluster.start_and_settle();
+    let one = (leader + 1) % 3;
+    let client = cluster.client().await;
+    assert_eq!(cluster.nodes[one].stop(), 0);
+    let directory = cluster.nodes[one].data_dir.clone();
+    let older = cluster.folder.path().join("older");
+    copy_folder(&directory, &older);
+    cluster.nodes[one].start();
+    let leader = cluster.wait_until_settled();
+    assert_ne!(leader, one, "it has just come back");
+    for number in 0..100 {
+        client.put("k", number.to_string(), None).await.unwrap();
+    }
+    let applied = |node: &crate::harness::Node| node.metric("leasehold_raft_applied_index");
+    eventually("it has everything", || {
+        (applied(&cluster.nodes[one]) >= applied(&cluster.nodes[leader])).then_some(())
+    });
+    cluster.nodes[one].kill();
+    fs::remove_dir_all(&directory).unwrap();
+    fs::rename(&older, &directory).unwrap();
+    cluster.nodes[one].start();
+    let node = &cluster.nodes[one];
+    let quarantined = "leasehold_raft_quarantined";
+    eventually("the leader tells it", || {
+        let (_, metrics) = node.admin("/metrics")?;
+        metrics.contains(&format!("{quarantined} 1")).then_some(())
+    });
+    eventually("the mark", || {
+        node.data_dir.join("unproven").exists().then_some(())
+    });
+    assert!(node.log_text().contains("is an older copy"));
+    eventually("it is back", || {
+        (node.metric(quarantined) == 0.0 && node.admin("/readyz")?.0 == 200).then_some(())
+    });
+    eventually("no mark", || {
+        (!node.data_dir.join("unproven").exists()).then_some(())
+    });
+    assert_eq!(cluster.leader(), Some(leader));
+    assert_eq!(
+        cluster.nodes[leader].metric("leasehold_raft_lost_logs_total"),
+        1.0
+    );
+}
+
 /// A27: `first` and `third` acknowledge what `second` has not, `first` stops, and `third` comes back with an older
 /// copy: no majority of those that are left knows better. Two histories meet when `first` returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

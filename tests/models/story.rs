@@ -162,5 +162,6 @@ fn describe(message: &Message) -> String {
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
         Message::StateHash(m) => format!("hash at {}", m.index),
         Message::NeedState => "needs a state".to_owned(),
+        Message::Forgotten(newest) => format!("forgotten {}", round(*newest)),
     }
 }

@@ -7,6 +7,7 @@
 
 use leasehold::kv;
 use leasehold::kv::{CompactionBudget, Fault};
+use leasehold::node::recovery::UnprovenReason;
 use leasehold::node::{Input, Node, Output, turn};
 use leasehold::types::{LogIndex, Role};
 
@@ -259,6 +260,7 @@ impl World {
                 machine.disk.unproven = None;
                 machine.disk.wiped = false;
             }
+            turn::Mark::Forgotten => machine.disk.unproven = Some(UnprovenReason::OlderCopy),
             turn::Mark::QuarantineOver => machine.disk.recovered = true,
             turn::Mark::LeaseTripped => machine.tripped = true,
             turn::Mark::Diverged(index) => machine.disk.diverged = Some(index),

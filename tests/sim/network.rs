@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     ReadIndexReply,
     StateHash,
     NeedState,
+    Forgotten,
 }
 
 impl Kind {
@@ -49,6 +50,7 @@ impl Kind {
             Message::ReadIndexReply(_) => Self::ReadIndexReply,
             Message::StateHash(_) => Self::StateHash,
             Message::NeedState => Self::NeedState,
+            Message::Forgotten(_) => Self::Forgotten,
         }
     }
 }

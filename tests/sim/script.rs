@@ -330,7 +330,7 @@ const THREADS: [(&str, Thread); 5] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 15] = [
+const KINDS: [(&str, Kind); 16] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -346,6 +346,7 @@ const KINDS: [(&str, Kind); 15] = [
     ("read-index-reply", Kind::ReadIndexReply),
     ("state-hash", Kind::StateHash),
     ("need-state", Kind::NeedState),
+    ("forgotten", Kind::Forgotten),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

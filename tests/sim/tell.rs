@@ -80,6 +80,7 @@ fn message(message: &Message) -> String {
         Message::RejoinReply(m) => format!("rejoin! through {}", m.through),
         Message::StateHash(m) => format!("hash at {}", m.index),
         Message::NeedState => "needs a state".to_owned(),
+        Message::Forgotten(newest) => format!("forgotten #{}", round(*newest)),
         Message::ReadIndex(m) => {
             let mode = format!("{:?}", m.mode).to_lowercase();
             format!("read-index? #{} by {mode}", round(m.name))

@@ -342,6 +342,55 @@ pub(crate) fn a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster
     }
 }
 
+/// A28: a member comes back with an older copy of its data directory while its leader goes on: what it says counts
+/// once it has everything back and the votes that it forgot count no more, and a restart does not change that.
+#[test]
+pub(crate) fn a28_a_member_with_an_older_copy_counts_once_it_has_everything_back() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    let mut stage = Stage::of(options);
+    let (leader, one) = (stage.leader(), stage.other(1));
+    stage.write();
+    stage.wait(100);
+    stage.world.stop(one, Ending::Kill);
+    let older = stage.world.machines[one].disk.copy();
+    stage.world.start(one);
+    stage.wait(1_000);
+    for _ in 0..3 {
+        stage.write();
+    }
+    stage.wait(100);
+    let held = stage.world.machines[one].disk.entries().len();
+    stage.world.stop(one, Ending::Kill);
+    stage.world.machines[one].disk.set_back(&older);
+    let disk = &stage.world.machines[one].disk;
+    stage.world.judge.stopped(one, disk);
+    stage.world.start(one);
+    stage.until("the leader tells it", 500, |stage| {
+        role(stage, one) == Some(Role::Quarantined)
+    });
+    stage.until("it has everything", 500, |stage| {
+        stage.world.machines[one].disk.entries().len() >= held
+    });
+    stage.world.stop(one, Ending::Kill);
+    stage.world.start(one);
+    let since = stage.now();
+    assert_eq!(role(&stage, one), Some(Role::Quarantined));
+    stage.wait(1_900);
+    assert_eq!(role(&stage, one), Some(Role::Quarantined));
+    stage.until("it is back", 1_000, |stage| {
+        role(stage, one) == Some(Role::Follower)
+    });
+    assert!(stage.now() - since >= 1_990);
+    assert_eq!(stage.leader(), leader);
+    stage.ends_well();
+}
+
+fn role(stage: &Stage, node: usize) -> Option<Role> {
+    let process = stage.world.machines[node].process.as_ref();
+    process.map(|process| process.node.status().role)
+}
+
 /// A27: n1 and n3 acknowledge what n2 has not, n1 stops, n3 comes back with an older copy of its data directory,
 /// and n2 and n3 go on. When n1 returns there are two histories, and no majority can say which is right.
 #[test]

@@ -102,6 +102,8 @@ pub enum UnprovenReason {
     LostLog,
     /// Its vote file was older than its log.
     OlderVotes,
+    /// Its log lacked what it had acknowledged, as its leader has said (A28).
+    OlderCopy,
     /// It was restored from a backup, once or again (A26).
     Restored {
         /// The last entry of the backup.
@@ -266,6 +268,8 @@ pub enum Doubt {
     },
     /// The vote file was older than the log.
     OlderVotes,
+    /// It lacks what it has acknowledged to its leader.
+    OlderCopy,
 }
 
 impl fmt::Display for Doubt {
@@ -293,6 +297,10 @@ impl fmt::Display for Doubt {
                 f,
                 "it held entries of a later term than the vote file knew: that file is an older \
                  copy, and votes may be lost"
+            ),
+            Self::OlderCopy => write!(
+                f,
+                "it lacked entries that this member had acknowledged: its data directory is an older copy"
             ),
         }
     }
@@ -587,6 +595,8 @@ fn doubt(disk: &Disk, member: &Member, log: &OpenLog, applied: LogIndex) -> Opti
         Some(Doubt::LostLog)
     } else if disk.unproven == Some(UnprovenReason::OlderVotes) {
         Some(Doubt::OlderVotes)
+    } else if disk.unproven == Some(UnprovenReason::OlderCopy) {
+        Some(Doubt::OlderCopy)
     } else if let Some(damage) = log.repaired.as_ref().filter(|_| !planted!(DamageForgiven)) {
         Some(Doubt::Damaged(damage.clone()))
     } else if is_emptied(disk, member) {

@@ -557,6 +557,7 @@ fn all(mut judge: impl FnMut(&World, &Member)) -> usize {
         Some(UnprovenReason::WasEmpty),
         Some(UnprovenReason::LostLog),
         Some(UnprovenReason::OlderVotes),
+        Some(UnprovenReason::OlderCopy),
         Some(RESTORED),
     ];
     let states = [
@@ -621,7 +622,7 @@ fn every_start_comes_to_an_end_and_forgives_nothing() {
             && member.state == ClusterState::Existing;
         let marked = matches!(
             world.known.unproven,
-            Some(UnprovenReason::LostLog | UnprovenReason::OlderVotes)
+            Some(UnprovenReason::LostLog | UnprovenReason::OlderVotes | UnprovenReason::OlderCopy)
         );
         let forgot = lost || emptied || marked;
         assert!(start.unproven || !forgot, "{world:?} {member:?}");

@@ -123,6 +123,8 @@ pub(super) struct Quarantine {
     /// The vote file is lost as well: what it promises now says nothing of what it voted before,
     /// so no quorum may count it until it is out of quarantine.
     pub(super) forgot_votes: bool,
+    /// A leader has said so: the data directory does not know it yet (A28).
+    pub(super) was_told: bool,
 }
 
 /// Where the log of a replica began, as far as that matters while it is unproven.
@@ -219,6 +221,7 @@ impl Consensus {
             nonce: rng.u64(..),
             through: None,
             forgot_votes,
+            was_told: false,
         });
         // The end of a damaged log may be one that had been cut, and say something else than what
         // was applied: nothing of it is known to be committed until a leader confirms it.
@@ -600,6 +603,7 @@ impl Consensus {
             nonce,
             through: None,
             forgot_votes: true,
+            was_told: false,
         });
         if !matches!(self.role, RoleState::Follower(_)) {
             self.role = RoleState::Follower(Follower::default());
@@ -670,6 +674,9 @@ impl Consensus {
             }
             (RoleState::Follower(_), Message::RejoinReply(reply)) if current => {
                 self.handle_rejoin_reply(from, reply);
+            }
+            (RoleState::Follower(_), Message::Forgotten(round)) if current => {
+                self.handle_forgotten(from, round);
             }
             (RoleState::Leader(_), Message::NeedState) if current => self.handle_need_state(from),
             (RoleState::Leader(_), Message::ReadIndex(question)) if current => {

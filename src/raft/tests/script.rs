@@ -84,6 +84,7 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::ReadIndexReply(_) => "read-index!",
         Message::StateHash(_) => "hash",
         Message::NeedState => "state?",
+        Message::Forgotten(_) => "forgotten",
     }
 }
 
@@ -134,6 +135,7 @@ fn describe(message: &Message) -> String {
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
         Message::Release | Message::Rejoin(_) | Message::NeedState => String::new(),
         Message::RejoinReply(m) => format!("through {}", m.through),
+        Message::Forgotten(newest) => format!("#{}", round(*newest)),
         Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
         Message::ReadIndexReply(m) => match m.confirmed {

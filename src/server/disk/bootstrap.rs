@@ -14,6 +14,7 @@ use crate::types::LogIndex;
 
 const LOST_LOG: &str = "its log and its votes were gone\n";
 const OLDER_VOTES: &str = "its vote file was older than its log\n";
+const OLDER_COPY: &str = "its log lacked what it had acknowledged\n";
 const RESTORED: &str = "restored from a backup: ";
 const WAS_EMPTY: &str = "see the documentation of the data directory\n";
 
@@ -39,6 +40,7 @@ pub(crate) fn read_unproven(directory: &Path) -> io::Result<Option<UnprovenReaso
     Ok(text.map(|text| match text.as_str() {
         LOST_LOG => UnprovenReason::LostLog,
         OLDER_VOTES => UnprovenReason::OlderVotes,
+        OLDER_COPY => UnprovenReason::OlderCopy,
         text => restored(text).unwrap_or(UnprovenReason::WasEmpty),
     }))
 }
@@ -48,6 +50,7 @@ pub(crate) fn write_unproven(directory: &Path, why: UnprovenReason) -> io::Resul
     let text = match why {
         UnprovenReason::LostLog => LOST_LOG.to_owned(),
         UnprovenReason::OlderVotes => OLDER_VOTES.to_owned(),
+        UnprovenReason::OlderCopy => OLDER_COPY.to_owned(),
         UnprovenReason::WasEmpty => WAS_EMPTY.to_owned(),
         UnprovenReason::Restored { base, hash } => format!("{RESTORED}{} {hash:032x}\n", base.0),
     };
@@ -122,6 +125,7 @@ mod tests {
             UnprovenReason::WasEmpty,
             UnprovenReason::LostLog,
             UnprovenReason::OlderVotes,
+            UnprovenReason::OlderCopy,
             restored,
         ] {
             write_unproven(folder.path(), why).unwrap();

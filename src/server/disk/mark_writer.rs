@@ -8,7 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::node::recovery::UnprovenReason;
 use crate::node::turn::Mark;
+use crate::server::disk::bootstrap;
 use crate::server::disk::log_thread::LogThread;
 use crate::server::disk::marker::Marker;
 
@@ -23,59 +25,71 @@ pub(crate) struct MarkWriter {
 impl MarkWriter {
     /// Has `mark` made durable. Never waits.
     pub(crate) fn write(&self, mark: Mark) {
-        match mark {
-            Mark::Proven => self.change(Marker::Unproven, |marker, folder| marker.remove(folder)),
-            Mark::QuarantineOver => self.log.end_quarantine(),
-            Mark::LeaseTripped => self.change(Marker::LeaseTripped, |marker, folder| {
-                marker.write(folder, "see the log of this node\n")
+        let change = match mark {
+            Mark::QuarantineOver => return self.log.end_quarantine(),
+            Mark::Proven => change(|folder| Marker::Unproven.remove(folder)),
+            Mark::Forgotten => {
+                tracing::error!(
+                    node = self.node,
+                    "the log of this node lacks entries that it has acknowledged: its data directory is an \
+                     older copy; it is quarantined until it has copied all data from its peers"
+                );
+                change(|folder| bootstrap::write_unproven(folder, UnprovenReason::OlderCopy))
+            }
+            Mark::LeaseTripped => {
+                change(|folder| Marker::LeaseTripped.write(folder, "see the log of this node\n"))
+            }
+            Mark::StateCorrupt => change(|folder| {
+                Marker::StateDamaged.write(folder, "a majority of the nodes had another state\n")
             }),
-            Mark::StateCorrupt => self.change(Marker::StateDamaged, |marker, folder| {
-                marker.write(folder, "a majority of the nodes had another state\n")
-            }),
-            Mark::Diverged(index) => self.change(Marker::Diverged, move |marker, folder| {
-                marker.write(folder, &format!("{index}\n"))
-            }),
-        }
-    }
-
-    fn change(
-        &self,
-        marker: Marker,
-        change: impl FnOnce(Marker, &Path) -> io::Result<()> + Send + 'static,
-    ) {
+            Mark::Diverged(index) => {
+                change(move |folder| Marker::Diverged.write(folder, &format!("{index}\n")))
+            }
+        };
         let (node, folder) = (self.node.clone(), self.data_dir.clone());
         self.log.do_first(move || {
-            if let Err(error) = change(marker, &folder) {
-                not_changed(&node, marker, &folder, &error);
+            if let Err(error) = change(&folder) {
+                not_changed(&node, mark, &folder, &error);
             }
         });
     }
 }
 
-fn not_changed(node: &str, marker: Marker, folder: &Path, error: &io::Error) {
-    let path = marker.path(folder);
-    let path = path.display();
-    match marker {
-        Marker::Unproven => tracing::warn!(
+type Change = Box<dyn FnOnce(&Path) -> io::Result<()> + Send>;
+
+fn change(change: impl FnOnce(&Path) -> io::Result<()> + Send + 'static) -> Change {
+    Box::new(change)
+}
+
+fn not_changed(node: &str, mark: Mark, folder: &Path, error: &io::Error) {
+    match mark {
+        Mark::Proven | Mark::QuarantineOver => tracing::warn!(
             node,
             %error,
-            "cannot remove {path}: after a restart this member will ask its peers again"
+            "cannot remove {}: after a restart this member will ask its peers again",
+            Marker::Unproven.path(folder).display()
         ),
-        Marker::LeaseTripped => tracing::error!(
+        Mark::Forgotten => tracing::error!(
+            node,
+            %error,
+            "cannot record the quarantine: do not restart this node before it is over"
+        ),
+        Mark::LeaseTripped => tracing::error!(
             node,
             %error,
             "cannot record the violated clock assumption; leased reads stay off only until this \
              node restarts"
         ),
-        Marker::Diverged => tracing::error!(
+        Mark::Diverged(_) => tracing::error!(
             node,
             %error,
             "cannot record that the log has diverged; after a restart this node finds out anew"
         ),
-        _ => tracing::error!(
+        Mark::StateCorrupt => tracing::error!(
             node,
             %error,
-            "cannot create {path}: remove the state directory by hand before the next start"
+            "cannot create {}: remove the state directory by hand before the next start",
+            Marker::StateDamaged.path(folder).display()
         ),
     }
 }
@@ -141,6 +155,7 @@ mod tests {
     fn who_marks_waits_for_no_disk_and_what_is_written_later_waits_for_the_mark() {
         for (mark, marker) in [
             (Mark::LeaseTripped, Marker::LeaseTripped),
+            (Mark::Forgotten, Marker::Unproven),
             (Mark::StateCorrupt, Marker::StateDamaged),
             (Mark::Diverged(LogIndex(7)), Marker::Diverged),
         ] {
@@ -178,12 +193,17 @@ mod tests {
         Marker::Unproven.write(path, "").unwrap();
         let (marks, persisted) = start(path);
         marks.write(Mark::Proven);
-        marks.write(Mark::LeaseTripped);
-        marks.write(Mark::StateCorrupt);
-        marks.write(Mark::Diverged(LogIndex(7)));
         marks.log.submit(Ticket(1), term(1));
         assert_eq!(persisted.recv_timeout(PATIENCE), Ok(Ticket(1)));
         assert!(!Marker::Unproven.is_set(path).unwrap());
+        marks.write(Mark::LeaseTripped);
+        marks.write(Mark::Forgotten);
+        marks.write(Mark::StateCorrupt);
+        marks.write(Mark::Diverged(LogIndex(7)));
+        marks.log.submit(Ticket(2), term(2));
+        assert_eq!(persisted.recv_timeout(PATIENCE), Ok(Ticket(2)));
+        let why = bootstrap::read_unproven(path).unwrap();
+        assert_eq!(why, Some(UnprovenReason::OlderCopy));
         assert!(Marker::LeaseTripped.is_set(path).unwrap());
         assert!(Marker::StateDamaged.is_set(path).unwrap());
         let diverged = Marker::Diverged.read(path).unwrap();

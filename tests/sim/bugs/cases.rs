@@ -306,6 +306,20 @@ pub(super) const CASES: &[Case] = &[
     },
     witness(&[RestoredOtherwise]),
     Case {
+        bugs: &[OlderCopyCounts],
+        by: By::Schedule(
+            "a28_a_member_with_an_older_copy_counts_once_it_has_everything_back",
+            wiped::a28_a_member_with_an_older_copy_counts_once_it_has_everything_back,
+        ),
+    },
+    Case {
+        bugs: &[OlderCopyUnmarked],
+        by: By::Schedule(
+            "a28_a_member_with_an_older_copy_counts_once_it_has_everything_back",
+            wiped::a28_a_member_with_an_older_copy_counts_once_it_has_everything_back,
+        ),
+    },
+    Case {
         bugs: &[DivergenceIgnored],
         by: By::Schedule(
             "a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it",
