@@ -14,7 +14,7 @@ use leasehold::kv::{MemStore, apply};
 use leasehold::node::{Input, Node, NodeOptions, Output};
 use leasehold::raft::{Configuration, Payload, RestoredState, Timing};
 use leasehold::time::Instant;
-use leasehold::types::{ClusterId, NodeId, RequestId, Role};
+use leasehold::types::{BootstrapId, ClusterId, NodeId, RequestId, Role};
 
 const NODES: u64 = 3;
 const WRITES: u64 = 200_000;
@@ -52,11 +52,12 @@ impl World {
                 auto_compaction: leasehold::node::AutoCompaction::Off,
                 check_interval: None,
                 seed: id.0,
+                bootstrap: BootstrapId(1),
             };
             (
                 id,
                 (
-                    Node::new(options, restored.clone(), false, 1, now),
+                    Node::new(options, restored.clone(), None, 1, now),
                     MemStore::new(),
                 ),
             )

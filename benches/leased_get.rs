@@ -26,7 +26,7 @@ use leasehold::node::{
 use leasehold::raft::{Configuration, Payload, Published, RestoredState, Timing};
 use leasehold::server::disk::store::{StateReader, StateStore, StoreError, StoreOptions};
 use leasehold::time::Clock;
-use leasehold::types::{ClusterId, LogId, LogIndex, NodeId};
+use leasehold::types::{BootstrapId, ClusterId, LogId, LogIndex, NodeId};
 use leasehold::wire::point::Record;
 
 const ROUNDS: usize = 7;
@@ -57,6 +57,7 @@ impl SingleNode {
             auto_compaction: leasehold::node::AutoCompaction::Off,
             check_interval: None,
             seed: 1,
+            bootstrap: BootstrapId(1),
         };
         let restored = RestoredState {
             base_configuration: Configuration {
@@ -65,7 +66,7 @@ impl SingleNode {
             },
             ..RestoredState::default()
         };
-        let node = Node::new(options, restored, true, 1, clock.now());
+        let node = Node::new(options, restored, Some(BootstrapId(1)), 1, clock.now());
         let store_options = StoreOptions {
             record_cache_bytes,
             ..StoreOptions::default()

@@ -44,8 +44,13 @@ number! {
     Incarnation(u64)
 }
 number! {
-    /// A client session, the scope of exactly-once writes: the log index of the entry that
-    /// opened it, so it is never used twice.
+    /// Which bootstrap of its cluster a member comes from: drawn at random by the first leader, and
+    /// different each time, even for the same members with the same certificates (A25).
+    BootstrapId(u128)
+}
+number! {
+    /// A client session, the scope of exactly-once writes. Never used twice, not even after the cluster was
+    /// bootstrapped again: see [`SessionId::new`].
     SessionId(u64)
 }
 number! {
@@ -79,6 +84,36 @@ impl ClusterId {
             return None;
         }
         u128::from_str_radix(&digits, 16).ok().map(Self)
+    }
+}
+
+impl BootstrapId {
+    /// Whether two nodes, by what they know, can be of the same cluster. One that knows nothing yet can be
+    /// of any.
+    pub fn agree(ours: Option<Self>, theirs: Option<Self>) -> bool {
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) => ours == theirs || planted!(BootstrapsMix),
+            _ => true,
+        }
+    }
+
+    /// Reads the 32 hex digits that [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = is_hex.then(|| u128::from_str_radix(text, 16).ok());
+        number.flatten().map(Self)
+    }
+}
+
+impl SessionId {
+    /// The session that the entry at `opened` opens. One of another bootstrap has another id, although it may
+    /// be opened at the same place of the log.
+    pub fn new(opened: LogIndex, bootstrap: BootstrapId) -> Self {
+        let drawn = bootstrap.0 as u64;
+        Self(match planted!(SessionsRepeat) {
+            true => opened.0,
+            false => opened.0 ^ drawn,
+        })
     }
 }
 
@@ -197,6 +232,11 @@ impl fmt::Display for ClusterId {
             &hex[16..20],
             &hex[20..]
         )
+    }
+}
+impl fmt::Display for BootstrapId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
     }
 }
 impl fmt::Display for Incarnation {

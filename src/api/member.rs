@@ -21,8 +21,7 @@ pub struct MemberInfo {
     pub client_address: String,
 }
 
-/// The identity and members of a new cluster, as proposed by its first leader and applied as the
-/// cluster's first command.
+/// The identity and members of a new cluster: the first entry of its first leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {
     /// The cluster's identity.

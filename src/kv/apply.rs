@@ -10,7 +10,7 @@ use crate::api::{
     ClusterInfo, Error, ErrorKind, LeaseTarget, PutRequest, PutWithNewLeaseResponse, ResponseBody,
     SessionCall,
 };
-use crate::types::{LogId, SessionId};
+use crate::types::{BootstrapId, LogId, SessionId};
 
 use super::access::Author;
 use super::clients::Admission;
@@ -120,7 +120,14 @@ fn execute<S: Store>(
             sessions_max,
         } => open_for(store, progress, author.as_ref(), sessions_max),
         Command::Bootstrap(info) => {
-            let result = bootstrap(store, &info)?;
+            let result = bootstrap(store, &info, BootstrapId::default())?;
+            Ok(silent(progress, result))
+        }
+        Command::BootstrapAs {
+            bootstrap: drawn,
+            info,
+        } => {
+            let result = bootstrap(store, &info, drawn)?;
             Ok(silent(progress, result))
         }
         Command::ForgetSessions {
@@ -178,8 +185,17 @@ fn open_for<S: Store>(
         }
         owner = &identity.name;
     }
-    let id = SessionId(progress.applied.index.0);
-    let result = clients::open(store, id, &mut progress.sessions, sessions_max, owner);
+    let bootstrap = meta::bootstrap(store)?;
+    let opened = progress.applied.index;
+    let id = SessionId::new(opened, bootstrap.unwrap_or_default());
+    let result = clients::open(
+        store,
+        id,
+        opened,
+        &mut progress.sessions,
+        sessions_max,
+        owner,
+    );
     Ok(answer(progress, result))
 }
 
@@ -335,14 +351,19 @@ fn put_with_new_lease<S: Store>(
 fn bootstrap<S: Store>(
     store: &mut HashedStore<'_, S>,
     info: &ClusterInfo,
+    drawn: BootstrapId,
 ) -> Result<Result<(), Error>, S::Error> {
     match meta::cluster_info(store)? {
         None => {
             let (key, record) = meta::cluster_record(info);
             store.insert(Space::Meta, key, record);
+            if drawn != BootstrapId::default() {
+                let (key, record) = meta::bootstrap_record(drawn);
+                store.insert(Space::Meta, key, record);
+            }
             Ok(Ok(()))
         }
-        // Two leaders of a new cluster may both propose it.
+        // Where two leaders of a new cluster have both proposed it, the first stands.
         Some(set) if set == *info => Ok(Ok(())),
         Some(set) => Ok(Err(Error::not_applied(
             ErrorKind::ClusterMismatch,

@@ -76,8 +76,8 @@ pub(super) fn admit<S: Store>(
         return refuse(Error::unknown(
             ErrorKind::SessionExpired,
             format!(
-                "session {} is not open: it expired or was never opened; open a new one, and read \
-                 before repeating the write",
+                "session {} is not open: it expired, was never opened, or belongs to this cluster as it \
+                 was before it was bootstrapped anew; open a new one, and read before repeating the write",
                 call.id
             ),
         ));
@@ -184,10 +184,12 @@ fn in_all<'a>(kvs: impl IntoIterator<Item = &'a KeyValue>) -> u64 {
     kvs.into_iter().map(bytes).sum()
 }
 
-/// Opens session `id` for `owner`, unless `sessions_max` are open already; `sessions` counts them.
+/// Opens session `id` for `owner` with the entry at `opened`, unless `sessions_max` are open already;
+/// `sessions` counts them.
 pub(super) fn open<S: Store>(
     store: &mut HashedStore<'_, S>,
     id: SessionId,
+    opened: LogIndex,
     sessions: &mut u64,
     sessions_max: u32,
     owner: &str,
@@ -208,7 +210,7 @@ pub(super) fn open<S: Store>(
     *sessions += 1;
     let session = Session {
         acknowledged: 0,
-        used: LogIndex(id.0),
+        used: opened,
         kept_bytes: 0,
         owner: owner.to_owned(),
     };

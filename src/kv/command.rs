@@ -19,7 +19,7 @@ use crate::api::{
     AuthRequest, ClusterInfo, CompactionRequest, DeleteRangeRequest, Error, ErrorKind, LeaseRef,
     PutRequest, ResponseBody, SessionCall, TxnRequest,
 };
-use crate::types::{LogIndex, SessionId, Term, VersionRange};
+use crate::types::{BootstrapId, LogIndex, SessionId, Term, VersionRange};
 
 use super::access::Author;
 use super::lease::{LeaseChange, LeaseGrant};
@@ -29,10 +29,6 @@ use super::record_hash::ContentHash;
 
 /// One change of the state machine, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every command is a write, and one exists only until it is encoded or applied"
-)]
 pub enum Command {
     /// A client's write, or a node's own.
     Write {
@@ -44,14 +40,16 @@ pub enum Command {
         /// What to write.
         operation: Operation,
     },
-    /// Opens a session. Its id is the index of this entry, so no id is ever used twice.
+    /// Opens a session. Its id follows from the index of this entry and from the cluster's bootstrap, so no
+    /// id is ever used twice.
     OpenSession {
         /// The owner of the session; as in [`Command::Write`].
         author: Option<Author>,
         /// The proposer's limit: no session is opened if this many are open already.
         sessions_max: u32,
     },
-    /// Records the cluster's identity and first members. Once they are set, nothing changes them.
+    /// Records the cluster's identity and first members. Once they are set, nothing changes them. Read only:
+    /// clusters that were bootstrapped with it have the bootstrap 0.
     Bootstrap(ClusterInfo),
     /// Forgets sessions and the replies kept for them.
     ForgetSessions {
@@ -91,6 +89,14 @@ pub enum Command {
     /// Raises the space alarm with these figures, so that writes that would make the state grow are
     /// refused; clears it if there are none.
     SetSpaceAlarm(Option<SpaceAlarm>),
+    /// Records the cluster's identity and first members, and which bootstrap of it this is. Once they are set,
+    /// nothing changes them.
+    BootstrapAs {
+        /// Drawn by the first leader.
+        bootstrap: BootstrapId,
+        /// The identity and members.
+        info: ClusterInfo,
+    },
 }
 
 /// A checkpoint of one lease.
@@ -198,6 +204,19 @@ pub fn raises_version(bytes: &[u8]) -> Option<u16> {
     }
 }
 
+/// Which bootstrap of its cluster `bytes` record, if they are the command for that. Called for every
+/// entry while that is not known, so nothing else is decoded.
+pub fn bootstraps(bytes: &[u8]) -> Option<BootstrapId> {
+    if !matches!(bytes, [VERSION, BOOTSTRAP | BOOTSTRAP_AS, ..]) {
+        return None;
+    }
+    match Command::decode(bytes) {
+        Ok(Command::Bootstrap(_)) => Some(BootstrapId::default()),
+        Ok(Command::BootstrapAs { bootstrap, .. }) => Some(bootstrap),
+        _ => None,
+    }
+}
+
 /// Whether `bytes` are a command that may end very many leases, which takes as long to apply as
 /// some hundred writes. Decided without decoding it, by the number of its variant, which never
 /// changes.
@@ -205,9 +224,11 @@ pub fn ends_many_leases(bytes: &[u8]) -> bool {
     matches!(bytes, [VERSION, EXPIRE_LEASES | CONTINUE_LEASE_ENDS, ..])
 }
 
+const BOOTSTRAP: u8 = 2;
 const EXPIRE_LEASES: u8 = 4;
 const CONTINUE_LEASE_ENDS: u8 = 6;
 const RAISE_VERSION: u8 = 8;
+const BOOTSTRAP_AS: u8 = 10;
 
 /// Why bytes are not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -434,6 +455,16 @@ mod tests {
             ),
             (Command::SetSpaceAlarm(None), "01 09 00"),
             (
+                Command::BootstrapAs {
+                    bootstrap: BootstrapId(6),
+                    info: ClusterInfo {
+                        cluster_id: ClusterId(5),
+                        members: vec![],
+                    },
+                },
+                "01 0a 06 05 00",
+            ),
+            (
                 Command::Write {
                     author: Some(Author::Node),
                     session: None,
@@ -485,6 +516,20 @@ mod tests {
         }
         assert_eq!(raises_version(&[VERSION, RAISE_VERSION]), None);
         assert_eq!(raises_version(b""), None);
+    }
+
+    #[test]
+    fn what_bootstraps_the_cluster_is_found_without_decoding_the_rest() {
+        for (command, _) in examples() {
+            let found = match command {
+                Command::Bootstrap(_) => Some(BootstrapId(0)),
+                Command::BootstrapAs { bootstrap, .. } => Some(bootstrap),
+                _ => None,
+            };
+            assert_eq!(bootstraps(&command.encode()), found, "{command:?}");
+        }
+        assert_eq!(bootstraps(&[VERSION, BOOTSTRAP_AS]), None);
+        assert_eq!(bootstraps(b""), None);
     }
 
     #[test]

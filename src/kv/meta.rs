@@ -7,7 +7,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::api::{AuthStatus, ClusterInfo};
-use crate::types::{LogId, LogIndex, Term};
+use crate::types::{BootstrapId, LogId, LogIndex, Term};
 
 use super::space_alarm::SpaceAlarm;
 use super::store::{Fault, Space, View};
@@ -15,6 +15,7 @@ use super::store::{Fault, Space, View};
 const PROGRESS: &[u8] = b"progress";
 const CLUSTER: &[u8] = b"cluster";
 const VERSION: &[u8] = b"version";
+const BOOTSTRAP: &[u8] = b"bootstrap";
 /// The one record that the content hash leaves out: itself.
 pub(super) const HASH: &[u8] = b"hash";
 
@@ -71,6 +72,35 @@ pub fn cluster_info<V: View>(view: &V) -> Result<Option<ClusterInfo>, V::Error> 
         what: "a cluster identity that does not read",
     })?;
     Ok(Some(info))
+}
+
+/// Which bootstrap of its cluster `view` comes from, once the command for that has been applied: 0 if it was
+/// the one that says nothing of it.
+///
+/// # Errors
+/// The store's error, which is fatal for the reader.
+pub fn bootstrap<V: View>(view: &V) -> Result<Option<BootstrapId>, V::Error> {
+    let Some(mut record) = view.get(Space::Meta, BOOTSTRAP)? else {
+        return Ok(cluster_info(view)?.map(|_| BootstrapId::default()));
+    };
+    match record.len() {
+        16 => Ok(Some(BootstrapId(record.get_u128()))),
+        _ => Err(Fault::Damaged {
+            space: Space::Meta,
+            what: "a bootstrap of the wrong size",
+        })?,
+    }
+}
+
+/// Key and record of the bootstrap.
+pub(super) fn bootstrap_record(bootstrap: BootstrapId) -> (Bytes, Bytes) {
+    let record = Bytes::copy_from_slice(&bootstrap.0.to_be_bytes());
+    (bootstrap_key(), record)
+}
+
+/// The key of the bootstrap.
+pub(super) fn bootstrap_key() -> Bytes {
+    Bytes::from_static(BOOTSTRAP)
 }
 
 /// The version of a cluster that has not agreed on one yet.

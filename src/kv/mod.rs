@@ -52,7 +52,7 @@ mod txn;
 pub use apply::apply;
 pub use clients::idle_sessions;
 pub use command::{Command, CommandError, LeaseMark, LeaseMarkKind};
-pub use command::{KNOWN_VERSIONS, raises_version};
+pub use command::{KNOWN_VERSIONS, bootstraps, raises_version};
 pub use command::{Operation, Reply, ends_many_leases};
 pub use compaction::{
     CompactionBudget, CompactionProgress, CompactionStep, compact_step, compacted,
@@ -63,7 +63,7 @@ pub use keys::KEY_BYTES_MAX;
 pub use lease::{HeldLeases, LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseGrant, LeaseTerms};
 pub use lease::{held_leases, lease_info, leases_are_sound};
 pub use lease_end::END_KEYS_MAX;
-pub use meta::{FIRST_VERSION, Progress, cluster_info, cluster_version, progress};
+pub use meta::{FIRST_VERSION, Progress, bootstrap, cluster_info, cluster_version, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};
 pub use page::page;
 pub use read::{RangeReply, range};

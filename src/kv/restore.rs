@@ -2,7 +2,7 @@
 //!
 //! Keys, values, history and leases are kept. What belonged to the old cluster is removed:
 //!
-//! - its identity and members: the first leader of the new one sets others;
+//! - its identity, bootstrap and members: the first leader of the new one sets others;
 //! - its sessions: a client of the old cluster has no certificate of the new one, so none of them can
 //!   ever be asked for again, and each would lie there until it is forgotten for its age;
 //! - what was left of leases at their last checkpoint. It is unknown how much time has passed since, and
@@ -39,6 +39,7 @@ pub fn reset_identity<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S:
     let mut progress = meta::progress(store)?;
     let mut store = HashedStore::begin(store)?;
     store.take(Space::Meta, &meta::cluster_key())?;
+    store.take(Space::Meta, &meta::bootstrap_key())?;
     for key in keys(&store, Space::Clients)? {
         store.take(Space::Clients, &key)?;
     }
@@ -73,10 +74,11 @@ fn keys<S: Store>(store: &HashedStore<'_, S>, space: Space) -> Result<Vec<Bytes>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{ErrorKind, KeyRange, Limits, RangeRequest};
+    use crate::api::{ClusterInfo, ErrorKind, KeyRange, Limits, RangeRequest};
     use crate::kv;
     use crate::kv::tests::everything;
     use crate::kv::{MemStore, View};
+    use crate::types::{BootstrapId, ClusterId, LogId, LogIndex, Term};
 
     const LEAP: i64 = 1_000;
 
@@ -100,6 +102,24 @@ mod tests {
         assert_eq!((progress.sessions, progress.leases), (0, was.leases));
         assert_eq!(progress.revision, was.revision + LEAP);
         assert_eq!(progress.compact_revision, progress.revision);
+    }
+
+    #[test]
+    fn the_new_cluster_has_another_bootstrap_than_the_old_one() {
+        let mut store = MemStore::new();
+        let bootstrap = kv::Command::BootstrapAs {
+            bootstrap: BootstrapId(9 << 100),
+            info: ClusterInfo {
+                cluster_id: ClusterId(7),
+                members: Vec::new(),
+            },
+        };
+        let first = LogId::new(LogIndex(1), Term(1));
+        kv::apply(&mut store, first, Some(&bootstrap.encode())).unwrap();
+        assert_eq!(kv::bootstrap(&store), Ok(Some(BootstrapId(9 << 100))));
+        reset_identity(&mut store, LEAP).unwrap();
+        assert_eq!(kv::bootstrap(&store), Ok(None));
+        assert_eq!(kv::content_hash(&store), kv::scan(&store));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::kv::access::Author;
 use crate::kv::{HeldLeases, Reply};
 use crate::node::{QueriedLeases, SpaceReport};
 use crate::raft::{Change, Entry, Envelope, LogBase, ReadPermit, Ticket, UnsavedState};
-use crate::types::{LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
+use crate::types::{BootstrapId, LogId, LogIndex, NodeId, RequestId, SessionId, VersionRange};
 
 /// An input of a node.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ pub struct InstalledSnapshot {
     pub id: LogId,
     /// Its revision.
     pub revision: i64,
-    /// It contains the cluster's bootstrap command.
-    pub bootstrapped: bool,
+    /// Which bootstrap of its cluster it comes from, if it says so.
+    pub bootstrap: Option<BootstrapId>,
     /// Every lease in it.
     pub leases: HeldLeases,
     /// The version that the cluster had agreed on.

@@ -43,12 +43,14 @@ use std::time::Duration;
 use crate::api::{
     Call, ClusterInfo, ErrorKind, Limits, MemberInfo, Request, RequestKind, ResponseHeader,
 };
-use crate::kv::Command;
 use crate::kv::access::Author;
+use crate::kv::{Command, bootstraps};
 use crate::raft;
-use crate::raft::{Consensus, Envelope, Message, Published, ReadPermit, RestoredState, Timing};
+use crate::raft::{
+    Consensus, Entry, Envelope, Message, Payload, Published, ReadPermit, RestoredState, Timing,
+};
 use crate::time::Instant;
-use crate::types::{ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
+use crate::types::{BootstrapId, ClusterId, LogId, LogIndex, NodeId, RequestId, Role, SessionId};
 
 pub use compactor::AutoCompaction;
 pub use corruption_checker::StateCheck;
@@ -110,6 +112,8 @@ pub struct NodeOptions {
     pub check_interval: Option<Duration>,
     /// Draws the election timeouts.
     pub seed: u64,
+    /// Drawn at random at this start: names the bootstrap, if this node is the first leader (A25).
+    pub bootstrap: BootstrapId,
 }
 
 /// One replica.
@@ -127,10 +131,8 @@ pub struct Node {
     applied: LogIndex,
     /// The store's revision there.
     revision: i64,
-    /// The cluster's bootstrap command is applied.
-    bootstrapped: bool,
-    /// Where this node, as leader, last proposed it.
-    bootstrap_entry: Option<LogId>,
+    /// Which bootstrap of its cluster it comes from, as soon as that is committed.
+    bootstrap: Option<BootstrapId>,
     /// As leader: how far the log had come at past instants, oldest first.
     session_samples: VecDeque<(Instant, LogIndex)>,
     compactor: Compactor,
@@ -142,16 +144,26 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node as its disks left it. `bootstrapped` says whether the store holds the cluster's bootstrap
-    /// command, `revision` how far it has come; `now` is read after the data directory is locked.
+    /// A node as its disks left it. `bootstrap` is what they say of its cluster's, `revision` how far the
+    /// store has come; `now` is read after the data directory is locked.
     pub fn new(
         options: NodeOptions,
-        restored: RestoredState,
-        bootstrapped: bool,
+        mut restored: RestoredState,
+        bootstrap: Option<BootstrapId>,
         revision: i64,
         now: Instant,
     ) -> Self {
         let applied = restored.applied;
+        if bootstrap.is_none() {
+            let command = Command::BootstrapAs {
+                bootstrap: options.bootstrap,
+                info: ClusterInfo {
+                    cluster_id: options.cluster_id,
+                    members: options.members.clone(),
+                },
+            };
+            restored.bootstrap_command = command.encode();
+        }
         let consensus = Consensus::new(options.id, options.timing, restored, options.seed, now);
         let mut node = Self {
             compactor: Compactor::new(options.auto_compaction),
@@ -167,8 +179,7 @@ impl Node {
             outputs: VecDeque::new(),
             applied,
             revision,
-            bootstrapped,
-            bootstrap_entry: None,
+            bootstrap,
             session_samples: VecDeque::new(),
             space: KnownSpace::default(),
             shared_configuration: SharedConfiguration::default(),
@@ -228,7 +239,6 @@ impl Node {
                 self.compare_states(now);
             }
         }
-        self.bootstrap_cluster(now);
         self.raise_version(now);
         self.follow_leadership(now);
         if is_tick {
@@ -303,6 +313,11 @@ impl Node {
         self.pending.len()
     }
 
+    /// Which bootstrap of its cluster it comes from, if it knows.
+    pub fn bootstrap(&self) -> Option<BootstrapId> {
+        self.bootstrap
+    }
+
     /// This node's consensus, for checkers that compare replicas.
     pub fn consensus(&self) -> &Consensus {
         &self.consensus
@@ -362,25 +377,15 @@ impl Node {
         }
     }
 
-    /// A command that bootstraps the cluster in the log: its identity and first members. Proposed by
-    /// the first leader once it is ready; applying it twice changes nothing.
-    fn bootstrap_cluster(&mut self, now: Instant) {
-        if self.bootstrapped || self.consensus.leads_in().is_none() {
+    /// Looks for the bootstrap of the cluster in entries that are committed.
+    fn learn_bootstrap(&mut self, entries: &[Entry]) {
+        if self.bootstrap.is_some() {
             return;
         }
-        let status = self.consensus.status();
-        let proposed = self
-            .bootstrap_entry
-            .is_some_and(|id| id.term == status.term);
-        if !status.ready || proposed {
-            return;
-        }
-        let command = Command::Bootstrap(ClusterInfo {
-            cluster_id: self.options.cluster_id,
-            members: self.options.members.clone(),
+        self.bootstrap = entries.iter().find_map(|entry| match &entry.payload {
+            Payload::Command(bytes) => bootstraps(bytes),
+            Payload::Noop | Payload::Configuration(_) => None,
         });
-        // A refusal is no loss: the next input tries again.
-        self.bootstrap_entry = self.consensus.propose(now, command.encode()).ok();
     }
 
     /// Asks for sessions that were not used since a sample old enough. The clock is the
@@ -430,7 +435,6 @@ impl Node {
             return;
         };
         for (id, reply) in replies {
-            self.bootstrapped |= self.bootstrap_entry == Some(id);
             // The reply to a retry is the first one, of an earlier revision.
             self.revision = self.revision.max(reply.revision);
             for change in &reply.leases {
@@ -457,6 +461,7 @@ impl Node {
                 raft::Output::Send(envelope) => self.outputs.push_back(Output::Send(envelope)),
                 raft::Output::Commit(entries) => {
                     self.upgrade.committed(&entries);
+                    self.learn_bootstrap(&entries);
                     self.outputs.push_back(Output::Apply(entries));
                 }
                 raft::Output::SendSnapshot(peer) => {
@@ -540,6 +545,7 @@ impl Node {
             lease_tripped: consensus.lease_tripped(),
             is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
             bootstrap_awaits: consensus.bootstrap_awaits().clone(),
+            bootstrap: self.bootstrap,
             // A leader that removed itself leads until another has taken over.
             is_removed: consensus.is_removed() && status.role != Role::Leader,
             cluster_version: self.cluster_version(),

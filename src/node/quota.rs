@@ -94,6 +94,7 @@ fn takes_room(command: &Command) -> bool {
         Command::Write { operation, .. } => operation.takes_room(),
         Command::OpenSession { .. }
         | Command::Bootstrap(_)
+        | Command::BootstrapAs { .. }
         | Command::ForgetSessions { .. }
         | Command::ExpireLeases { .. }
         | Command::MarkLeases { .. }

@@ -13,11 +13,11 @@ impl Node {
         let InstalledSnapshot {
             id,
             revision,
-            bootstrapped,
+            bootstrap,
             leases,
             cluster_version,
         } = installed;
-        self.bootstrapped |= bootstrapped;
+        self.bootstrap = self.bootstrap.or(bootstrap);
         self.upgrade.reached(cluster_version);
         self.revision = self.revision.max(revision);
         self.applied = self.applied.max(id.index);

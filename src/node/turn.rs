@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use super::{Input, Node, Output, StateCheck};
 use crate::time::{Clock, Instant};
-use crate::types::{LogIndex, Role};
+use crate::types::{BootstrapId, LogIndex, Role};
 
 /// The shortest sleep: it keeps a deadline that only one of the two clocks has reached from turning
 /// the loop into a busy one.
@@ -99,6 +99,8 @@ pub enum Mark {
     /// A leader contradicts this committed entry: nothing of this member counts until an operator has decided
     /// which history stays (A27).
     Diverged(LogIndex),
+    /// The member comes from this bootstrap of its cluster (A25).
+    Bootstrap(BootstrapId),
 }
 
 /// Carries out the effects of a turn, in the order in which it is given them. May not block.
@@ -118,10 +120,12 @@ pub struct Marks {
     is_tripped: bool,
     is_corrupt: bool,
     diverged: Option<LogIndex>,
+    bootstrap: Option<BootstrapId>,
 }
 
 impl Marks {
-    /// Those of a node that starts; `is_unproven` is whether its directory has the mark for that.
+    /// Those of a node that starts, whose directory says which bootstrap it comes from if the node knows;
+    /// `is_unproven` is whether it has the mark for that.
     pub fn new(node: &Node, is_unproven: bool) -> Self {
         Self {
             is_unproven,
@@ -137,6 +141,7 @@ impl Marks {
             is_tripped: consensus.lease_tripped(),
             is_corrupt: matches!(node.state_check(), StateCheck::Corrupt(_)),
             diverged: consensus.diverged(),
+            bootstrap: node.bootstrap(),
         }
     }
 
@@ -175,6 +180,9 @@ impl Marks {
             && let Some(index) = self.diverged
         {
             effects.mark(Mark::Diverged(index));
+        }
+        if let (None, Some(bootstrap)) = (before.bootstrap, self.bootstrap) {
+            effects.mark(Mark::Bootstrap(bootstrap));
         }
         while let Some(output) = node.poll_output() {
             effects.output(node, output);
@@ -346,7 +354,7 @@ mod tests {
             ..RestoredState::default()
         };
         clock.pass(10_000);
-        let node = Node::new(options(), restored, true, 1, clock.now());
+        let node = Node::new(options(), restored, Some(BootstrapId(1)), 1, clock.now());
         clock.pass(600);
         node
     }
@@ -365,6 +373,7 @@ mod tests {
             auto_compaction: AutoCompaction::Off,
             check_interval: None,
             seed: 1,
+            bootstrap: BootstrapId(1),
         }
     }
 

@@ -9,7 +9,7 @@ use super::proposal_counts::Proposals;
 use crate::raft;
 use crate::raft::Configuration;
 use crate::time::Instant;
-use crate::types::{LogIndex, NodeId, Term};
+use crate::types::{BootstrapId, LogIndex, NodeId, Term};
 
 /// The state of a node. Made once per turn, so it copies numbers and shares the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +38,8 @@ pub struct NodeView {
     pub is_unproven: bool,
     /// The cluster is not bootstrapped, and these did not vote when this node last tried.
     pub bootstrap_awaits: BTreeSet<NodeId>,
+    /// Which bootstrap of its cluster it comes from, if it knows.
+    pub bootstrap: Option<BootstrapId>,
     /// Its removal is committed, and it does not lead.
     pub is_removed: bool,
     /// The version that the cluster has agreed on, by the committed entries that this node knows.

@@ -444,6 +444,10 @@ bugs! {
         ["raft::divergence::tests::a_member_that_diverged_takes_nothing_and_counts_for_nothing"]
     DivergenceForgotten "A27" "a restart forgets that the log has diverged"
         ["node::recovery::tests::a_log_that_diverged_is_remembered"]
+    BootstrapsMix "A25" "members that come from different bootstraps of their cluster talk to each other"
+        ["server::peers::tests::members_of_different_bootstraps_refuse_each_other"]
+    SessionsRepeat "A25" "a session has the id of another, which was opened at the same place after another bootstrap"
+        ["kv::tests::a_session_of_one_bootstrap_is_unknown_after_another"]
     EmptiedForgiven "A23" "an initial member whose directory was emptied starts as if its cluster were new"
         ["node::recovery::tests::each_disk_is_started_as_it_must_be"]
     LostLogForgiven "A23" "a member whose log and votes are gone starts as if it had never had any"

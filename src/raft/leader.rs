@@ -59,7 +59,11 @@ impl Consensus {
             announce: false,
             uncommitted_bytes: 0,
         }));
-        self.log.append(self.hard.term, Payload::Noop);
+        let first = match self.log.is_empty() && !self.bootstrap_command.is_empty() {
+            true => Payload::Command(std::mem::take(&mut self.bootstrap_command)),
+            false => Payload::Noop,
+        };
+        self.log.append(self.hard.term, first);
         self.take_over_waiting_reads();
         self.begin_round();
     }

@@ -83,6 +83,11 @@ impl Log {
         self.entries.back().map_or(self.base, |entry| entry.id)
     }
 
+    /// Whether it holds no entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The first entry that it holds; 0@0 if there is none.
     pub(super) fn first(&self) -> LogId {
         self.entries

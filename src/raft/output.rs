@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::raft::{Configuration, Entry, Envelope, ReadPermit};
@@ -80,6 +81,9 @@ pub struct RestoredState {
     pub diverged: Option<LogIndex>,
     /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
     pub lease_tripped: bool,
+    /// If this replica leads on a log that holds no entry, its first entry carries this command: that which
+    /// tells this cluster from any other (A25). Empty where the cluster is known to have it.
+    pub bootstrap_command: Bytes,
 }
 
 /// One effect. `Persist`s are carried out in the order given, `Commit`s and `Install`s in the order

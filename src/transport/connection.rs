@@ -41,6 +41,8 @@ pub enum CloseCode {
     /// The certificate has expired, or its authority is no longer trusted. A peer with a new
     /// certificate may reconnect.
     Untrusted = 10,
+    /// The peer comes from another bootstrap of the same cluster.
+    Bootstrap = 11,
 }
 
 impl CloseCode {
@@ -57,6 +59,7 @@ impl CloseCode {
             8 => Self::Hello,
             9 => Self::Outdated,
             10 => Self::Untrusted,
+            11 => Self::Bootstrap,
             _ => return None,
         })
     }
@@ -77,13 +80,17 @@ impl CloseCode {
             Self::Hello => "hello missing or malformed",
             Self::Outdated => "a newer incarnation exists",
             Self::Untrusted => "the certificate is no longer trusted: reconnect",
+            Self::Bootstrap => {
+                "this node comes from another bootstrap of the cluster than that member: see its \
+                 warnings in `endpoint status`"
+            }
         }
     }
 
     fn failure(self) -> HandshakeFailure {
         match self {
             Self::Identity | Self::Outdated | Self::Untrusted => HandshakeFailure::Identity,
-            Self::Cluster => HandshakeFailure::Cluster,
+            Self::Cluster | Self::Bootstrap => HandshakeFailure::Cluster,
             Self::Version => HandshakeFailure::Version,
             Self::Busy => HandshakeFailure::Limit,
             Self::Hello | Self::Malformed => HandshakeFailure::Hello,
@@ -723,10 +730,10 @@ mod tests {
 
     #[test]
     fn close_codes_keep_their_numbers() {
-        for number in 0..11 {
+        for number in 0..12 {
             let code = CloseCode::from_number(number).unwrap();
             assert_eq!(code as u64, number);
         }
-        assert_eq!(CloseCode::from_number(11), None);
+        assert_eq!(CloseCode::from_number(12), None);
     }
 }

@@ -2,7 +2,7 @@
 //! connections that are ready for requests.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -14,7 +14,7 @@ use crate::transport::{
     Admission, BindError, CloseCode, Connection, ConnectionLost, Endpoint, FrameStream,
     HandshakeFailure, IncomingConnection, PeerIdentity, Port, Tls, TransportStats,
 };
-use crate::types::{ClusterId, NodeId};
+use crate::types::{BootstrapId, ClusterId, NodeId};
 use crate::wire::client::{ClientHello, ServerHello, Welcome};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
@@ -35,6 +35,8 @@ pub struct ListenerConfig {
     pub limits: FrameLimits,
     /// Limits on connections.
     pub admission: Admission,
+    /// Which bootstrap of its cluster this node comes from, once it knows; shown to clients.
+    pub bootstrap: Arc<OnceLock<BootstrapId>>,
 }
 
 /// A client port.
@@ -69,6 +71,7 @@ impl ClientListener {
             name: tls.identity().name().to_string(),
             member_id: config.member_id,
             limits: config.limits,
+            bootstrap: config.bootstrap,
             stats: Arc::clone(endpoint.stats()),
         });
         let (sender, receiver) = mpsc::channel(READY_MAX);
@@ -172,6 +175,7 @@ struct Host {
     name: String,
     member_id: NodeId,
     limits: FrameLimits,
+    bootstrap: Arc<OnceLock<BootstrapId>>,
     stats: Arc<TransportStats>,
 }
 
@@ -288,5 +292,6 @@ fn judge(
         cluster_id: host.cluster_id,
         member_id: host.member_id,
         name: host.name.clone(),
+        bootstrap: host.bootstrap.get().copied(),
     })
 }

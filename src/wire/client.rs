@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Call, Error, Response, WatchMessage};
-use crate::types::{ClusterId, NodeId};
+use crate::types::{BootstrapId, ClusterId, NodeId};
 use crate::wire::{Body, Kind, VersionRange};
 
 /// A client introduces itself. Never changes its shape.
@@ -43,6 +43,9 @@ pub struct Welcome {
     pub member_id: NodeId,
     /// The server's name, as in its certificate.
     pub name: String,
+    /// Which bootstrap of its cluster the server comes from, if it knows. Sessions of one are unknown to
+    /// another, and so are revisions and leases.
+    pub bootstrap: Option<BootstrapId>,
 }
 
 /// One request of a client.

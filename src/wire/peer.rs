@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::raft::{APPEND_WEIGHT_MAX, Envelope, MEMBERS_MAX, bounded};
-use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId};
+use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId};
 use crate::wire::{Body, Kind, VersionRange};
 
 /// A peer introduces itself. Never changes its shape.
@@ -33,6 +33,9 @@ pub struct PeerHello {
     /// Rises with every hello of this process to that peer: tells, of two connections that cross,
     /// which hello was written before which.
     pub sequence: u64,
+    /// Which bootstrap of its cluster it comes from, if it knows. One that comes from another is refused:
+    /// their logs have the same places and terms, and different entries.
+    pub bootstrap: Option<BootstrapId>,
 }
 
 /// What the cluster knows of the node at the other end, by the name in its certificate. A node without

@@ -11,7 +11,7 @@ use crate::raft::{
     APPEND_WEIGHT_MAX, Append, Configuration, Entry, Envelope, Heartbeat, MEMBERS_MAX, Message,
     Payload, RoundId,
 };
-use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
+use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
 use crate::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
 use crate::wire::peer::{
     FRAME_WEIGHT_MAX, MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer,
@@ -122,6 +122,7 @@ fn peer_hello() -> PeerHello {
         client_address: "h:2".into(),
         boot: 3,
         sequence: 4,
+        bootstrap: Some(BootstrapId(0x99)),
     }
 }
 
@@ -132,6 +133,7 @@ fn welcome() -> ServerHello {
             cluster_id: ClusterId(0x77),
             member_id: NodeId(2),
             name: "n2".into(),
+            bootstrap: Some(BootstrapId(0x99)),
         }),
     }
 }
@@ -172,7 +174,10 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
     };
     let golden = [
         (encoded(&hello), "05000000010100f68b69900101770163"),
-        (encoded(&welcome()), "070000000201004ff372bd00017702026e32"),
+        (
+            encoded(&welcome()),
+            "0a000000020100dc79e5c100017702026e32019901",
+        ),
         (
             encoded(&put_frame(1, 3)),
             "170000000301007b17399501d00f000001ac02020101036b65790376767601000000",
@@ -195,7 +200,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         ),
         (
             encoded(&peer_hello()),
-            "120000001001007e4d4d6c01017702026e320103683a3103683a320304",
+            "15000000100100e008db3e01017702026e320103683a3103683a320304019901",
         ),
         (encoded(&MemberStanding::Ask), "010000001501006d128dcf00"),
         (

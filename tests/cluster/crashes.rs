@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use leasehold::api::Outcome;
+use leasehold::api::{Consistency, Outcome};
 use leasehold::client::{Client, GetOptions};
 
 use crate::harness::{Cluster, copy_folder};
@@ -245,6 +245,81 @@ async fn a_member_whose_disk_was_emptied_elects_nobody_until_it_holds_everything
         .put("after", "v", None)
         .await
         .unwrap();
+}
+
+/// A25: all members are emptied and bootstrap again; then the old directory of one comes back, and so does a
+/// client of before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_they_have() {
+    let mut cluster = Cluster::start(3);
+    let away = cluster.client().await;
+    away.put("first", "1", None).await.unwrap();
+    let id_of = |cluster: &Cluster, node: usize| {
+        let text = std::fs::read_to_string(cluster.nodes[node].data_dir.join("bootstrap.id"));
+        text.ok()
+    };
+    let first =
+        crate::harness::eventually("the member to note its bootstrap", || id_of(&cluster, 2));
+    for node in &mut cluster.nodes {
+        assert_eq!(node.stop(), 0);
+    }
+    let data = cluster.nodes[2].data_dir.clone();
+    let (old, newer) = (data.with_extension("old"), data.with_extension("newer"));
+    std::fs::rename(&data, &old).unwrap();
+    for node in &cluster.nodes[..2] {
+        std::fs::remove_dir_all(&node.data_dir).unwrap();
+    }
+    cluster.start_and_settle();
+    let present = cluster.client().await;
+    for number in 0..3 {
+        present
+            .put(format!("second/{number}"), "1", None)
+            .await
+            .unwrap();
+    }
+    // Its second write in the session of the first bootstrap; in the second one, another client made such.
+    let put = away.put("again", "1", None).await.unwrap();
+    assert_eq!(present.get("again", None).await.unwrap().count, 1);
+    assert_eq!(put.header.revision, 5, "it is a write of its own");
+    let second =
+        crate::harness::eventually("the member to note its bootstrap", || id_of(&cluster, 2));
+    assert_ne!(first, second);
+
+    assert_eq!(cluster.nodes[2].stop(), 0);
+    std::fs::rename(&data, &newer).unwrap();
+    std::fs::rename(&old, &data).unwrap();
+    cluster.nodes[2].start();
+    let named = "comes from another bootstrap of this cluster";
+    for node in [0, 2] {
+        crate::harness::eventually("both sides to say it", || {
+            cluster.nodes[node].log_text().contains(named).then_some(())
+        });
+    }
+    let said = "the cluster was bootstrapped more than once";
+    for node in [0, 1, 2] {
+        let client = cluster.client_at(&[node]).await;
+        let status = client.status(cluster.nodes[node].client.to_string());
+        let warnings = status.await.unwrap().status.warnings.join("\n");
+        assert!(warnings.contains(said), "n{}: {warnings}", node + 1);
+    }
+    // Both keep what they have.
+    present.put("third", "1", None).await.unwrap();
+    let options = GetOptions::new().with_consistency(Consistency::Serializable);
+    let alone = cluster.client_at(&[2]).await;
+    let found = |key: &'static str| alone.get(key, Some(options.clone()));
+    assert_eq!(found("first").await.unwrap().count, 1);
+    assert_eq!(found("third").await.unwrap().count, 0);
+    assert_eq!(id_of(&cluster, 2), Some(first));
+
+    // What the warning says.
+    assert_eq!(cluster.nodes[2].stop(), 0);
+    std::fs::rename(&data, &old).unwrap();
+    cluster.says_that_the_cluster_exists(2);
+    cluster.nodes[2].start();
+    cluster.wait_until_settled();
+    let found = alone.get("third", Some(options)).await.unwrap();
+    assert_eq!(found.count, 1);
+    assert_eq!(id_of(&cluster, 2), Some(second));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,9 @@ use leasehold::raft::{
     Append, AppendReply, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, LogOrigin,
     Message, Payload, RoundId, Verdict, Vote,
 };
-use leasehold::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
+use leasehold::types::{
+    BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term,
+};
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
 use leasehold::wire::peer::{PeerHello, Raft};
 use leasehold::wire::state::{StateEncoder, StateHeader};
@@ -283,6 +285,7 @@ fn peer_hello() -> PeerHello {
         client_address: "h:2".to_owned(),
         boot: 3,
         sequence: 4,
+        bootstrap: Some(BootstrapId(0x99)),
     }
 }
 
@@ -293,6 +296,7 @@ fn messages() -> Vec<Seed> {
             cluster_id: ClusterId(0x77),
             member_id: NodeId(2),
             name: "n2".to_owned(),
+            bootstrap: Some(BootstrapId(0x99)),
         }),
     };
     let range = RangeRequest {
@@ -488,10 +492,15 @@ fn commands() -> Vec<Seed> {
         peer_address: "h:1".to_owned(),
         client_address: String::new(),
     };
-    let bootstrap = Command::Bootstrap(ClusterInfo {
+    let info = ClusterInfo {
         cluster_id: ClusterId(5),
         members: vec![member],
-    });
+    };
+    let bootstrap = Command::Bootstrap(info.clone());
+    let bootstrap_as = Command::BootstrapAs {
+        bootstrap: BootstrapId(6),
+        info,
+    };
     let forget = Command::ForgetSessions {
         sessions: vec![SessionId(1), SessionId(7)],
         unused_since: LogIndex(40),
@@ -558,6 +567,7 @@ fn commands() -> Vec<Seed> {
             .encode(),
         ),
         seed("commands", "bootstrap", bootstrap.encode()),
+        seed("commands", "bootstrap_as", bootstrap_as.encode()),
         seed("commands", "forget", forget.encode()),
         seed("commands", "later_version", [9, 1, 2, 3]),
     ]

@@ -113,6 +113,7 @@ impl Replica {
             restored_from: None,
             diverged: None,
             lease_tripped: false,
+            ..RestoredState::default()
         };
         // The core mixes the clock into the seed. Taken out again, rounds are named by the life
         // alone, and equal states have equal names.

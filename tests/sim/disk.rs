@@ -25,7 +25,7 @@ use leasehold::node::recovery::{
     Bootstrap, LogFacts, OpenLog, StateFacts, StateOpening, Step, UnprovenReason,
 };
 use leasehold::raft::{Configuration, Entry, HardState, Payload, UnsavedState};
-use leasehold::types::{Incarnation, LogId, LogIndex, NodeId, Term};
+use leasehold::types::{BootstrapId, Incarnation, LogId, LogIndex, NodeId, Term};
 
 use crate::clock::{MS, Nanos, US};
 use crate::dice::Dice;
@@ -81,6 +81,8 @@ pub(crate) struct SimDisk {
     pub(crate) unproven: Option<UnprovenReason>,
     /// A leader contradicts this committed entry.
     pub(crate) diverged: Option<LogIndex>,
+    /// Which bootstrap of its cluster the member comes from, as the data directory remembers it.
+    pub(crate) bootstrap_id: Option<BootstrapId>,
     /// The replica says that it has: written with the next sync.
     pub(crate) recovered: bool,
     /// The state machine's.
@@ -147,6 +149,7 @@ impl SimDisk {
             bootstrap: Bootstrap::Missing,
             unproven: None,
             diverged: None,
+            bootstrap_id: None,
             recovered: false,
             state: State::new(Dice::new(options.seed, "state", node as u64)),
             state_is_gone: false,
@@ -340,6 +343,7 @@ impl SimDisk {
         self.wiped = true;
         self.unproven = None;
         self.diverged = None;
+        self.bootstrap_id = None;
         self.bootstrap = Bootstrap::Missing;
     }
 
@@ -402,8 +406,10 @@ impl SimDisk {
     /// While no process runs, everything is lost but what the data directory remembers.
     pub(crate) fn lose_data(&mut self, node: usize) {
         let (bootstrap, unproven) = (self.bootstrap.clone(), self.unproven);
+        let id = self.bootstrap_id;
         self.wipe(node);
         (self.bootstrap, self.unproven) = (bootstrap, unproven);
+        self.bootstrap_id = id;
     }
 
     /// While no process runs, the state is set aside: it is built anew from the log.
@@ -527,6 +533,15 @@ impl SimDisk {
     /// The synced log.
     pub(crate) fn log(&self) -> &[Entry] {
         &self.entries[self.base.index.0 as usize..]
+    }
+
+    /// Which bootstrap of its cluster it comes from: as the directory remembers it, and as the log begins.
+    pub(crate) fn known_bootstrap(&self) -> Option<BootstrapId> {
+        let begun = self.log().first().and_then(|entry| match &entry.payload {
+            Payload::Command(bytes) => kv::bootstraps(bytes),
+            Payload::Noop | Payload::Configuration(_) => None,
+        });
+        self.bootstrap_id.or(begun)
     }
 
     /// Makes the state durable, as far as the database has it.

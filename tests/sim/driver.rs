@@ -264,6 +264,7 @@ impl World {
             turn::Mark::QuarantineOver => machine.disk.recovered = true,
             turn::Mark::LeaseTripped => machine.tripped = true,
             turn::Mark::Diverged(index) => machine.disk.diverged = Some(index),
+            turn::Mark::Bootstrap(id) => machine.disk.bootstrap_id = Some(id),
             // States that differ are found by `erring.rs`, and no machine here rebuilds one.
             turn::Mark::StateCorrupt => {}
         }

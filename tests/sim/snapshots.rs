@@ -117,7 +117,7 @@ impl World {
         let look = disk.state.look();
         let progress = look.progress();
         let hash = kv::content_hash(&look).expect("memory does not fail");
-        let founded = kv::cluster_info(&look).expect("memory does not fail");
+        let bootstrap = kv::bootstrap(&look).expect("memory does not fail");
         let leases = kv::held_leases(&look).expect("memory does not fail");
         let cluster_version = kv::cluster_version(&look).expect("memory does not fail");
         self.judge.applied(node, id, hash.0);
@@ -126,7 +126,7 @@ impl World {
         let installed = InstalledSnapshot {
             id: progress.applied,
             revision: progress.revision,
-            bootstrapped: founded.is_some(),
+            bootstrap,
             leases,
             cluster_version,
         };

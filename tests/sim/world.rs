@@ -12,7 +12,7 @@ use leasehold::kv;
 use leasehold::node::turn::{Idle, Marks};
 use leasehold::node::{Input, LeaseOptions, Node, NodeOptions};
 use leasehold::raft::{Configuration, Envelope, RestoredState};
-use leasehold::types::{ClusterId, LogIndex, NodeId, Role};
+use leasehold::types::{BootstrapId, ClusterId, LogIndex, NodeId, Role};
 
 use crate::checkers::Judge;
 use crate::clock::{MS, MachineClock, Nanos, SECOND, US};
@@ -295,6 +295,22 @@ impl World {
         process.expect("work is only given to processes that run")
     }
 
+    /// A25: whoever hears of a bootstrap hears of the same one. (Hellos would keep the others apart, and there
+    /// are none here.)
+    fn compare_bootstraps(&mut self, one: usize, other: usize) {
+        let known = |node: usize| self.machines[node].disk.known_bootstrap();
+        if let (Some(here), Some(there)) = (known(one), known(other))
+            && here != there
+        {
+            let what = format!(
+                "n{} comes from {here}, n{} from {there}",
+                one + 1,
+                other + 1
+            );
+            self.judge.fail("A25 one bootstrap", what);
+        }
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Deliver(envelope) => {
@@ -306,6 +322,7 @@ impl World {
                 if self.machines[to].process.is_none() {
                     return self.judge.marks.hit(Mark::MessageToNobody);
                 }
+                self.compare_bootstraps(from, to);
                 self.happen(Event::Work(to, life, Work::Message(envelope)));
             }
             Event::Work(node, life, work) => {
@@ -422,7 +439,10 @@ impl World {
         machine.disk.clear_received();
         let look = machine.disk.state.look();
         let progress = look.progress();
-        let founded = kv::cluster_info(&look).expect("memory does not fail");
+        let applied = kv::bootstrap(&look).expect("memory does not fail");
+        let bootstrap = machine.disk.known_bootstrap().or(applied);
+        // The server does the same as it starts.
+        machine.disk.bootstrap_id = bootstrap;
         let restored = RestoredState {
             hard_state: machine.disk.hard(),
             base: machine.disk.base(),
@@ -434,6 +454,7 @@ impl World {
             restored_from: start.restored_from,
             diverged: start.diverged,
             lease_tripped: start.lease_tripped,
+            ..RestoredState::default()
         };
         let options = NodeOptions {
             cluster_id: CLUSTER,
@@ -448,13 +469,14 @@ impl World {
             auto_compaction: self.options.auto_compaction,
             check_interval: self.options.check_interval,
             seed,
+            bootstrap: BootstrapId(u128::from(seed) << 64 | u128::from(seed.rotate_left(32))),
         };
         if start.lacks_state {
             self.judge.marks.hit(Mark::StateLacking);
         }
         let now = machine.clock.read(self.now);
         let leases = kv::held_leases(&look).expect("memory does not fail");
-        let node_value = Node::new(options, restored, founded.is_some(), progress.revision, now);
+        let node_value = Node::new(options, restored, bootstrap, progress.revision, now);
         let node_value = node_value.with_leases(leases);
         let is_sound = node_value.state_check().is_sound();
         self.judge.started(node, now, &machine.disk, &timing);

@@ -14,7 +14,7 @@ use leasehold::kv::{
     Command, CompactionBudget, LeaseGrant, MemStore, OUTSTANDING_MAX, Operation, Overlay, Reply,
     ScanBudget, Store,
 };
-use leasehold::types::{ClusterId, LogId, LogIndex, SessionId};
+use leasehold::types::{BootstrapId, ClusterId, LogId, LogIndex, SessionId};
 
 use super::draw::Draw;
 use super::leases::Leases;
@@ -149,11 +149,18 @@ impl World {
                 });
             }
             9 => {
-                let command = Command::Bootstrap(ClusterInfo {
-                    cluster_id: ClusterId(u128::from(draw.byte() % 2)),
+                let drawn = u128::from(draw.byte() % 2);
+                let info = ClusterInfo {
+                    cluster_id: ClusterId(drawn),
                     members: Vec::new(),
+                };
+                self.run(&match draw.one_in(2) {
+                    true => Command::Bootstrap(info),
+                    false => Command::BootstrapAs {
+                        bootstrap: BootstrapId((drawn + 1) << 40),
+                        info,
+                    },
                 });
-                self.run(&command);
             }
             10 => self.entry(None),
             11 => self.compare_batched(),
@@ -408,6 +415,7 @@ struct Model {
     sessions: BTreeMap<SessionId, Session>,
     leases: Leases,
     cluster: Option<ClusterInfo>,
+    bootstrap: BootstrapId,
     /// There is no room.
     is_full: bool,
 }
@@ -455,7 +463,7 @@ impl Model {
                 author: None,
                 sessions_max,
             } => {
-                let id = SessionId(index);
+                let id = SessionId::new(LogIndex(index), self.bootstrap);
                 if self.sessions.len() as u64 >= u64::from(*sessions_max) {
                     let error = reply.result.as_ref().expect_err("the table is full");
                     assert!(matches!(error.kind, ErrorKind::SlowDown { .. }));
@@ -469,7 +477,10 @@ impl Model {
                     self.sessions.insert(id, session);
                 }
             }
-            Command::Bootstrap(info) => {
+            Command::Bootstrap(info) | Command::BootstrapAs { info, .. } => {
+                if let (None, Command::BootstrapAs { bootstrap, .. }) = (&self.cluster, command) {
+                    self.bootstrap = *bootstrap;
+                }
                 let first = self.cluster.get_or_insert_with(|| info.clone());
                 assert_eq!(reply.result.is_ok(), first == info);
             }

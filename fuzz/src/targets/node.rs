@@ -17,7 +17,7 @@ use leasehold::kv::{Command, Fault, MemStore, Operation};
 use leasehold::node::{Input, Node, NodeOptions, Output};
 use leasehold::raft::{Entry, Payload, RestoredState, Timing};
 use leasehold::time::Instant;
-use leasehold::types::{ClusterId, LogIndex, NodeId, RequestId, SessionId};
+use leasehold::types::{BootstrapId, ClusterId, LogIndex, NodeId, RequestId, SessionId};
 
 use super::disk::Disk;
 use super::draw::Draw;
@@ -74,7 +74,7 @@ impl World {
             ..RestoredState::default()
         };
         Self {
-            node: Node::new(options(1), restored, false, 1, now),
+            node: Node::new(options(1), restored, None, 1, now),
             disk: Disk::default(),
             peers: Peers::default(),
             now,
@@ -277,13 +277,13 @@ impl World {
             quarantined,
             ..RestoredState::default()
         };
-        let bootstrapped = kv::cluster_info(&self.store).expect("memory does not fail");
+        let bootstrap = kv::bootstrap(&self.store).expect("memory does not fail");
         self.peers.log.clone_from(&self.disk.entries);
         say(format_args!("{} starts with {restored:?}", self.now));
         self.node = Node::new(
             options(self.lives),
             restored,
-            bootstrapped.is_some(),
+            bootstrap,
             progress.revision,
             self.now,
         );
@@ -368,5 +368,6 @@ fn options(life: u64) -> NodeOptions {
         auto_compaction: leasehold::node::AutoCompaction::Off,
         check_interval: None,
         seed: life,
+        bootstrap: BootstrapId(1),
     }
 }

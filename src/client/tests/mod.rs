@@ -121,6 +121,7 @@ fn fake_at(
         member_id: id,
         limits: LIMITS,
         admission: Admission::DEFAULT,
+        bootstrap: Arc::default(),
     };
     let tls = authority.node(CLUSTER, name);
     let stats = Arc::new(TransportStats::default());

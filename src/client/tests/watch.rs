@@ -80,6 +80,7 @@ fn teller(authority: &Authority, name: &'static str, script: &Arc<Script>) -> Te
         member_id: id_of(name),
         limits: LIMITS,
         admission: Admission::DEFAULT,
+        bootstrap: Arc::default(),
     };
     let tls = authority.node(CLUSTER, name);
     let stats = Arc::new(TransportStats::default());

@@ -19,7 +19,7 @@ use crate::api::{
     MemberInfo, Outcome, PutRequest, PutResponse, PutWithNewLeaseResponse, RangeRequest,
     RangeResponse, ResponseBody, SessionCall,
 };
-use crate::types::{ClusterId, LogId, LogIndex, SessionId, Term};
+use crate::types::{BootstrapId, ClusterId, LogId, LogIndex, SessionId, Term};
 use model::{Model, verdict};
 pub(crate) use programs::{Step, entries, programs};
 
@@ -447,14 +447,16 @@ fn the_first_bootstrap_stands_and_does_not_raise_the_revision() {
         cluster_id: ClusterId(id),
         members: vec![MemberInfo::default()],
     };
+    let drawn = |bootstrap| Command::BootstrapAs {
+        bootstrap: BootstrapId(bootstrap),
+        info: info(7),
+    };
     assert_eq!(cluster_info(&machine.store), Ok(None));
-    let reply = machine.run(&Command::Bootstrap(info(7)));
+    assert_eq!(bootstrap(&machine.store), Ok(None));
+    let reply = machine.run(&drawn(1 << 100));
     assert_eq!((reply.revision, reply.result), (1, Ok(None)));
-    assert_eq!(
-        machine.run(&Command::Bootstrap(info(7))).result,
-        Ok(None),
-        "proposed twice"
-    );
+    assert_eq!(machine.run(&drawn(5)).result, Ok(None), "proposed twice");
+    assert_eq!(bootstrap(&machine.store), Ok(Some(BootstrapId(1 << 100))));
     let other = machine.run(&Command::Bootstrap(info(8)));
     assert_eq!(
         refusal(&other),
@@ -462,6 +464,11 @@ fn the_first_bootstrap_stands_and_does_not_raise_the_revision() {
     );
     assert_eq!(cluster_info(&machine.store), Ok(Some(info(7))));
     assert_eq!(machine.progress().revision, 1);
+    // One that says nothing of it.
+    let mut earlier = Machine::default();
+    earlier.run(&Command::Bootstrap(info(7)));
+    assert_eq!(bootstrap(&earlier.store), Ok(Some(BootstrapId(0))));
+    assert_eq!(earlier.open(), SessionId(2));
 }
 
 #[test]
@@ -671,6 +678,41 @@ fn an_unknown_or_forgotten_session_is_refused_with_outcome_unknown() {
         (ErrorKind::SessionExpired, Outcome::Unknown)
     );
     assert_eq!(machine.get("a"), Some(kv("a", "1", 2, 2, 1)));
+}
+
+/// A25: the same members bootstrap their cluster again, with the same certificates. A client that was away
+/// goes on in its session, whose place in the log another client's session has now.
+#[test]
+fn a_session_of_one_bootstrap_is_unknown_after_another() {
+    let bootstrapped = |drawn| {
+        let mut machine = Machine::default();
+        machine.run(&Command::BootstrapAs {
+            bootstrap: BootstrapId(drawn),
+            info: ClusterInfo {
+                cluster_id: ClusterId(7),
+                members: vec![],
+            },
+        });
+        let session = machine.open();
+        (machine, session)
+    };
+    let (mut first, ours) = bootstrapped(0x1234_5678_9abc);
+    first.once(ours, 1, 0, put("a", "ours"));
+    let (mut second, theirs) = bootstrapped(0xcba9_8765_4321);
+    assert_eq!(
+        first.progress().applied.index.0,
+        second.progress().applied.index.0 + 1
+    );
+    second.once(theirs, 2, 0, put("b", "theirs"));
+    let refused = second.once(ours, 2, 1, put("a", "ours again"));
+    assert_eq!(
+        refusal(&refused),
+        (ErrorKind::SessionExpired, Outcome::Unknown),
+        "and not the reply to the write of the other client"
+    );
+    assert_eq!(second.get("a"), None);
+    let kept = second.once(theirs, 2, 0, put("b", "theirs"));
+    assert!(kept.is_repeat);
 }
 
 #[test]

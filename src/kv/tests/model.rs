@@ -24,6 +24,7 @@ pub(crate) struct Model {
     sessions: BTreeMap<SessionId, ModelSession>,
     leases: BTreeMap<i64, ModelLease>,
     cluster: Option<ClusterInfo>,
+    bootstrap: BootstrapId,
 }
 
 /// One key was changed.
@@ -99,6 +100,7 @@ impl Model {
             sessions: BTreeMap::new(),
             leases: BTreeMap::new(),
             cluster: None,
+            bootstrap: BootstrapId(0),
         }
     }
 
@@ -159,17 +161,12 @@ impl Model {
                     used: id.index.0,
                     ..ModelSession::default()
                 };
-                let id = SessionId(id.index.0);
+                let id = SessionId::new(id.index, self.bootstrap);
                 self.sessions.insert(id, session);
                 (self.revision, Ok(Some(ResponseBody::OpenSession { id })))
             }
-            Command::Bootstrap(info) => match &self.cluster {
-                Some(set) if *set != info => (self.revision, no(ErrorKind::ClusterMismatch)),
-                _ => {
-                    self.cluster = Some(info);
-                    (self.revision, Ok(None))
-                }
-            },
+            Command::Bootstrap(info) => self.bootstrap(info, BootstrapId(0)),
+            Command::BootstrapAs { bootstrap, info } => self.bootstrap(info, bootstrap),
             Command::ForgetSessions {
                 sessions,
                 unused_since,
@@ -296,6 +293,21 @@ impl Model {
                 _ => Err(ErrorKind::LeaseNotFound),
             },
             LeaseTarget::Name(name) => by_name(name).ok_or(ErrorKind::LeaseNotFound),
+        }
+    }
+
+    fn bootstrap(&mut self, info: ClusterInfo, drawn: BootstrapId) -> Verdict {
+        match &self.cluster {
+            Some(set) if *set != info => {
+                let refused = (ErrorKind::ClusterMismatch, Outcome::NotApplied);
+                (self.revision, Err(refused))
+            }
+            Some(_) => (self.revision, Ok(None)),
+            None => {
+                self.cluster = Some(info);
+                self.bootstrap = drawn;
+                (self.revision, Ok(None))
+            }
         }
     }
 

@@ -32,8 +32,9 @@ pub(crate) enum Step {
 
 /// The entries of the log that `steps` make, from index 1.
 pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
-    let mut opened = vec![0u64];
-    let pick = |opened: &[u64], which: usize| SessionId(opened[which % opened.len()]);
+    let mut bootstrap = None;
+    let mut opened = vec![SessionId(0)];
+    let pick = |opened: &[SessionId], which: usize| opened[which % opened.len()];
     let mut entries = Vec::new();
     for (index, step) in (1u64..).zip(steps) {
         // A new term now and then, as leaders come and go.
@@ -49,7 +50,8 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
                 operation: operation.clone(),
             }),
             Step::Open => {
-                opened.push(index);
+                let bootstrap = bootstrap.unwrap_or_default();
+                opened.push(SessionId::new(LogIndex(index), bootstrap));
                 Some(Command::OpenSession {
                     author: None,
                     sessions_max: 3,
@@ -59,10 +61,18 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
                 sessions: vec![pick(&opened, *which)],
                 unused_since: LogIndex(index.saturating_sub(*back)),
             }),
-            Step::Bootstrap(id) => Some(Command::Bootstrap(ClusterInfo {
-                cluster_id: ClusterId(*id),
-                members: vec![],
-            })),
+            Step::Bootstrap(id) => {
+                let drawn = BootstrapId(*id << 40);
+                bootstrap = bootstrap.or(Some(drawn));
+                let info = ClusterInfo {
+                    cluster_id: ClusterId(*id),
+                    members: vec![],
+                };
+                Some(match drawn {
+                    BootstrapId(0) => Command::Bootstrap(info),
+                    bootstrap => Command::BootstrapAs { bootstrap, info },
+                })
+            }
             Step::Expire { leases, deposed } => Some(Command::ExpireLeases {
                 term: Term(term - u64::from(*deposed)),
                 leases: leases.clone(),

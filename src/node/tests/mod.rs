@@ -13,9 +13,9 @@ use crate::api::{
     Consistency, Error, Outcome, PutRequest, RangeRequest, Response, ResponseBody, SessionCall,
 };
 use crate::kv::{MemStore, SpaceAlarm, apply};
-use crate::raft::{Configuration, Payload, ReadPermit};
+use crate::raft::{Configuration, ReadPermit};
 use crate::time::Clock;
-use crate::types::{Role, SessionId};
+use crate::types::{BootstrapId, Role, SessionId};
 
 /// Nodes that hand each other messages; what they do not say stays in their hands.
 struct World {
@@ -36,7 +36,7 @@ struct Replica {
     node: Node,
     store: MemStore,
     inputs: VecDeque<Input>,
-    unapplied: VecDeque<raft::Entry>,
+    unapplied: VecDeque<Entry>,
 }
 
 #[derive(Debug)]
@@ -96,9 +96,10 @@ impl World {
                 auto_compaction: AutoCompaction::Off,
                 check_interval: None,
                 seed: id.0,
+                bootstrap: BootstrapId(u128::from(id.0)),
             };
             adjust(&mut options);
-            let node = Node::new(options, restored.clone(), false, 1, now);
+            let node = Node::new(options, restored.clone(), None, 1, now);
             let store = MemStore::new();
             (
                 id,
@@ -882,7 +883,14 @@ fn the_first_leader_bootstraps_the_cluster_once() {
         bootstrapped.expect("it is recorded").cluster_id,
         ClusterId(7)
     );
+    world.advance(100);
+    for replica in world.nodes.values() {
+        let drawn = Some(BootstrapId(u128::from(leader.0)));
+        assert_eq!(replica.node.bootstrap(), drawn, "the leader's own");
+        assert_eq!(crate::kv::bootstrap(&replica.store), Ok(drawn));
+    }
     let last = world.nodes[&leader].node.status().last.index;
+    assert_eq!(last, LogIndex(1));
     world.advance(1000);
     assert_eq!(
         world.nodes[&leader].node.status().last.index,

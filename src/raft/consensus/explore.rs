@@ -57,6 +57,7 @@ impl Consensus {
             origin,
             diverged,
             bootstrap_awaits,
+            bootstrap_command,
             retired,
             tripped,
             #[cfg(leasehold_bugs)]
@@ -108,6 +109,7 @@ impl Consensus {
             origin: *origin,
             diverged: *diverged,
             bootstrap_awaits: bootstrap_awaits.clone(),
+            bootstrap_command: bootstrap_command.clone(),
             retired: *retired,
             tripped: *tripped,
             #[cfg(leasehold_bugs)]
@@ -160,6 +162,7 @@ impl Consensus {
             diverged,
             // It decides nothing.
             bootstrap_awaits: _,
+            bootstrap_command,
             retired,
             tripped,
             #[cfg(leasehold_bugs)]
@@ -185,6 +188,7 @@ impl Consensus {
             digest.since(*issued_at);
         }
         log.digest(&mut digest, *issued);
+        digest.value(bootstrap_command);
         digest.value(&(commit, handed_out, installing, applied, applied_at_start));
         promise.digest(&mut digest);
         role.digest(&mut digest);

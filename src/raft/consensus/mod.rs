@@ -87,6 +87,8 @@ pub struct Consensus {
     pub(super) diverged: Option<LogIndex>,
     /// The initial members whose vote was missing when the last attempt to bootstrap ended.
     pub(super) bootstrap_awaits: BTreeSet<NodeId>,
+    /// See [`RestoredState::bootstrap_command`]; empty once the log holds an entry.
+    pub(super) bootstrap_command: Bytes,
     retired: bool,
     pub(super) tripped: bool,
     /// See `StickyTransferFlag`.
@@ -175,6 +177,7 @@ impl Consensus {
             restored_from,
             diverged,
             lease_tripped,
+            bootstrap_command,
         } = restored;
         let (log, fit) = Log::restore(base, base_configuration, entries);
         let last = log.last();
@@ -263,6 +266,7 @@ impl Consensus {
             origin,
             diverged,
             bootstrap_awaits: BTreeSet::new(),
+            bootstrap_command,
             retired: false,
             tripped: lease_tripped,
             #[cfg(leasehold_bugs)]
@@ -747,6 +751,9 @@ impl Consensus {
         if !self.is_at_origin() {
             self.unproven = false;
             self.bootstrap_awaits.clear();
+        }
+        if !self.log.is_empty() {
+            self.bootstrap_command.clear();
         }
         planted!(ConfigurationAtCommit => self.log.committed = self.commit);
         if matches!(self.role, RoleState::Leader(_)) {

@@ -299,6 +299,7 @@ impl World {
             restored_from: None,
             diverged: None,
             lease_tripped: site.disk.tripped,
+            ..RestoredState::default()
         };
         if self.aloud {
             let site = &self.sites[&id];

@@ -1,16 +1,17 @@
 //! The records of a cluster's bootstrap in a data directory.
 //!
-//! Two files beside the data. [`Marker::Bootstrap`] names the members that the cluster began with, and none
+//! Three files beside the data. [`Marker::Bootstrap`] names the members that the cluster began with, and none
 //! for a member that joined later: voters are derived from it for as long as the log says nothing else.
 //! [`Marker::Unproven`] is there while this member may have forgotten what it acknowledged. What follows
-//! from either is decided in [`crate::node::recovery`].
+//! from either is decided in [`crate::node::recovery`]. [`Marker::BootstrapId`] tells the cluster from one
+//! that the same members bootstrapped before or after: peers compare it in their hellos.
 
 use std::io;
 use std::path::Path;
 
 use crate::node::recovery::{Bootstrap, UnprovenReason};
 use crate::server::disk::marker::Marker;
-use crate::types::LogIndex;
+use crate::types::{BootstrapId, LogIndex};
 
 const LOST_LOG: &str = "its log and its votes were gone\n";
 const OLDER_VOTES: &str = "its vote file was older than its log\n";
@@ -32,6 +33,24 @@ pub(crate) fn write(directory: &Path, mut names: Vec<String>) -> io::Result<()> 
     let list = names.join("\n");
     let text = format!("{list}\n{:08x}\n", crc32fast::hash(list.as_bytes()));
     Marker::Bootstrap.write(directory, &text)
+}
+
+/// Reads in `directory` which bootstrap its member comes from. None where that is not known yet, or where
+/// the file does not read: state and log say it, too.
+pub(crate) fn read_id(directory: &Path) -> io::Result<Option<BootstrapId>> {
+    let text = Marker::BootstrapId.read(directory)?;
+    Ok(text.and_then(|text| {
+        let (id, checksum) = text.strip_suffix('\n')?.split_once('\n')?;
+        let is_sound = checksum == format!("{:08x}", crc32fast::hash(id.as_bytes()));
+        is_sound.then(|| BootstrapId::parse(id)).flatten()
+    }))
+}
+
+/// Records in `directory` which bootstrap its member comes from.
+pub(crate) fn write_id(directory: &Path, id: BootstrapId) -> io::Result<()> {
+    let id = id.to_string();
+    let text = format!("{id}\n{:08x}\n", crc32fast::hash(id.as_bytes()));
+    Marker::BootstrapId.write(directory, &text)
 }
 
 /// Reads why this member may have forgotten something.
@@ -110,6 +129,23 @@ mod tests {
                 is_same && bit / 8 >= 6 || found == Bootstrap::Damaged,
                 "{bit}: {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn which_bootstrap_it_was_is_remembered_and_a_flipped_bit_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read_id(folder.path()).unwrap(), None);
+        let id = BootstrapId(0xfeed << 100);
+        write_id(folder.path(), id).unwrap();
+        assert_eq!(read_id(folder.path()).unwrap(), Some(id));
+        let path = Marker::BootstrapId.path(folder.path());
+        let bytes = std::fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &flipped).unwrap();
+            assert_eq!(read_id(folder.path()).unwrap(), None, "{bit}");
         }
     }
 

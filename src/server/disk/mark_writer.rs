@@ -42,6 +42,7 @@ impl MarkWriter {
             Mark::StateCorrupt => change(|folder| {
                 Marker::StateDamaged.write(folder, "a majority of the nodes had another state\n")
             }),
+            Mark::Bootstrap(id) => change(move |folder| bootstrap::write_id(folder, id)),
             Mark::Diverged(index) => {
                 change(move |folder| Marker::Diverged.write(folder, &format!("{index}\n")))
             }
@@ -73,6 +74,12 @@ fn not_changed(node: &str, mark: Mark, folder: &Path, error: &io::Error) {
             node,
             %error,
             "cannot record the quarantine: do not restart this node before it is over"
+        ),
+        Mark::Bootstrap(_) => tracing::warn!(
+            node,
+            %error,
+            "cannot record which bootstrap of the cluster this member comes from: the next start looks \
+             for it in the state and tries again"
         ),
         Mark::LeaseTripped => tracing::error!(
             node,

@@ -16,6 +16,9 @@ pub(crate) enum Marker {
     /// In the data directory: the members that the cluster began with, and none for a member that joined
     /// later. See [`super::bootstrap`].
     Bootstrap,
+    /// In the data directory: which bootstrap of its cluster the member comes from (A25). There once its
+    /// entry is committed.
+    BootstrapId,
     /// In the data directory: this member may have forgotten what it acknowledged. There from the moment
     /// the directory is made until the member has taken part in the bootstrap, or has everything again.
     Unproven,
@@ -52,6 +55,7 @@ impl Marker {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bootstrap => "bootstrap",
+            Self::BootstrapId => "bootstrap.id",
             Self::Unproven => "unproven",
             Self::Removed => "removed",
             Self::LeaseTripped => "leader-lease.tripped",

@@ -253,7 +253,7 @@ impl StateThread {
         let installed = InstalledSnapshot {
             id,
             revision: snapshot.revision(),
-            bootstrapped: kv::cluster_info(&snapshot)?.is_some(),
+            bootstrap: kv::bootstrap(&snapshot)?,
             leases: kv::held_leases(&snapshot)?,
             cluster_version: known_version(kv::cluster_version(&snapshot)?)?,
         };

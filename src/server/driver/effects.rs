@@ -21,7 +21,7 @@ use crate::server::threads::fatal::Exit;
 use crate::server::threads::queue::BatchQueue;
 use crate::time::Clock;
 use crate::transport::FrameStream;
-use crate::types::{Incarnation, LogId, LogIndex, NodeId};
+use crate::types::{BootstrapId, Incarnation, LogId, LogIndex, NodeId};
 
 /// Carries out the effects of the node, or sends them to the thread that does. None of these may block.
 pub(crate) trait Effects: Send {
@@ -114,6 +114,7 @@ impl PeerHandler for Post {
         self.contacts.connected(peer.id);
         let (now, from) = (self.clock.now(), peer.from.to_string());
         self.doubles.connected(now, &peer.name, peer.boot, &from);
+        self.directory.note_bootstrap(&peer.name, None);
         let told = Input::PeerVersions(peer.id, Some(peer.versions));
         self.mailbox.send(Mail::Input(told));
     }
@@ -131,6 +132,10 @@ impl PeerHandler for Post {
 
     fn on_displaced(&self, by: &PeerInfo) {
         self.doubles.displaced(self.clock.now(), &by.name);
+    }
+
+    fn on_other_bootstrap(&self, peer: &str, theirs: BootstrapId) {
+        self.directory.note_bootstrap(peer, Some(theirs));
     }
 
     fn on_disconnected(&self, peer: NodeId) {

@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::raft::{Configuration, Envelope, Ticket, UnsavedState};
-    use crate::types::{LogId, NodeId, Role, Term};
+    use crate::types::{BootstrapId, LogId, NodeId, Role, Term};
 
     #[test]
     fn what_a_request_has_waited_is_taken_from_its_time() {
@@ -377,7 +377,7 @@ mod tests {
             },
             ..crate::raft::RestoredState::default()
         };
-        Node::new(options(), restored, true, 1, now)
+        Node::new(options(), restored, Some(BootstrapId(1)), 1, now)
     }
 
     fn options() -> crate::node::NodeOptions {
@@ -394,6 +394,7 @@ mod tests {
             auto_compaction: crate::node::AutoCompaction::Off,
             check_interval: None,
             seed: 1,
+            bootstrap: BootstrapId(1),
         }
     }
 
@@ -555,7 +556,7 @@ mod tests {
             id: ids[1],
             ..options()
         };
-        let node = Node::new(options, restored, false, 1, clock.now());
+        let node = Node::new(options, restored, None, 1, clock.now());
         let heartbeat = crate::raft::Heartbeat {
             round: crate::raft::RoundId(1),
             promise: Duration::from_millis(500),
@@ -607,7 +608,7 @@ mod tests {
             },
             ..crate::raft::RestoredState::default()
         };
-        let node = Node::new(options(), restored, false, 1, clock.now());
+        let node = Node::new(options(), restored, None, 1, clock.now());
         let heartbeat = crate::raft::Heartbeat {
             round: crate::raft::RoundId(1),
             promise: Duration::from_millis(500),

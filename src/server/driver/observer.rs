@@ -1,8 +1,8 @@
 //! Reports changes of a node: to metrics, to the log, and to the other threads.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,7 +22,7 @@ use crate::server::status::lease_stats::LeaseStats;
 use crate::server::threads::fatal::Exit;
 use crate::server::watch::Watches;
 use crate::time::Instant;
-use crate::types::{LogIndex, NodeId, Role};
+use crate::types::{BootstrapId, LogIndex, NodeId, Role};
 
 /// Renewals that are closer than this count as one: where reads wait for rounds there may be
 /// thousands a second.
@@ -69,6 +69,8 @@ pub(crate) struct Reporter {
     pub(crate) status: Arc<ArcSwap<Status>>,
     /// The version that the cluster has agreed on.
     pub(crate) cluster_version: Arc<AtomicU16>,
+    /// Which bootstrap of its cluster the node comes from.
+    pub(crate) bootstrap: Arc<OnceLock<BootstrapId>>,
     pub(crate) exit: Exit,
     pub(crate) membership: Membership,
     pub(crate) lease_log: LeaseLog,
@@ -120,6 +122,9 @@ impl Observer for Reporter {
             if let Some(warning) = directory.bootstrap_warning() {
                 tracing::warn!(node = %self.name, "{warning}");
             }
+        }
+        if let (None, Some(bootstrap)) = (old.bootstrap, new.bootstrap) {
+            self.bootstrapped(bootstrap);
         }
         if old.lease_until != new.lease_until {
             self.lease_renewed(now, new.lease_until);
@@ -259,6 +264,13 @@ impl Reporter {
         let leads = new.role == Role::Leader;
         self.contacts.led(now, new.leader.is_some(), leads);
         self.status.store(Arc::new(new.clone()));
+    }
+
+    fn bootstrapped(&self, bootstrap: BootstrapId) {
+        tracing::info!(node = %self.name, %bootstrap, "the cluster is bootstrapped");
+        // Set once: a node does not change from one bootstrap to another.
+        let _ = self.bootstrap.set(bootstrap);
+        self.membership.peers.part_from_other_bootstraps();
     }
 
     fn lease_renewed(&mut self, now: Instant, until: Option<Instant>) {

@@ -187,7 +187,7 @@ impl Failure {
             Self::SomeoneElse { .. } => (HandshakeFailure::Identity, CloseCode::Identity),
             Self::Hello(error) => {
                 let reason = match error.code() {
-                    CloseCode::Cluster => HandshakeFailure::Cluster,
+                    CloseCode::Cluster | CloseCode::Bootstrap => HandshakeFailure::Cluster,
                     CloseCode::Version => HandshakeFailure::Version,
                     _ => HandshakeFailure::Identity,
                 };

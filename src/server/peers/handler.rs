@@ -1,11 +1,12 @@
 //! The configuration of the connections to peers, and the handler of what arrives on them.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use crate::raft::Envelope;
 use crate::server::peers::roster::Roster;
 use crate::transport::{Admission, FrameStream, Tls};
-use crate::types::{Incarnation, LogIndex, NodeId, VersionRange};
+use crate::types::{BootstrapId, Incarnation, LogIndex, NodeId, VersionRange};
 use crate::wire::FrameLimits;
 
 /// Who this node is to its peers, and where they are.
@@ -30,6 +31,8 @@ pub struct PeersConfig {
     pub limits: FrameLimits,
     /// How many callers are put up with.
     pub admission: Admission,
+    /// Which bootstrap of its cluster this node comes from, once it knows.
+    pub bootstrap: Arc<OnceLock<BootstrapId>>,
     /// Drawn at random when the process starts: names this process, and jitters its back-off.
     pub seed: u64,
 }
@@ -68,6 +71,11 @@ pub trait PeerHandler: Send + Sync + 'static {
         let _ = by;
     }
 
+    /// A member was refused, because it comes from another bootstrap of this cluster.
+    fn on_other_bootstrap(&self, peer: &str, theirs: BootstrapId) {
+        let _ = (peer, theirs);
+    }
+
     /// There is no connection to this member any more.
     fn on_disconnected(&self, peer: NodeId) {
         let _ = peer;
@@ -93,4 +101,6 @@ pub struct PeerInfo {
     pub boot: u64,
     /// Where it speaks from.
     pub from: SocketAddr,
+    /// Which bootstrap of its cluster it comes from, if it knew.
+    pub bootstrap: Option<BootstrapId>,
 }

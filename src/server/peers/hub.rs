@@ -24,7 +24,7 @@ use crate::server::peers::stats::PeerStats;
 use crate::server::threads::queue::{Overflow, StreamQueue};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{CloseCode, Connection, FrameStream};
-use crate::types::{Incarnation, NodeId, VersionRange};
+use crate::types::{BootstrapId, Incarnation, NodeId, VersionRange};
 use crate::wire::peer::{MemberStanding, PeerHello};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS};
 
@@ -114,6 +114,16 @@ pub(super) enum HelloError {
         ours: VersionRange,
         required: u16,
     },
+    #[error(
+        "{name} comes from another bootstrap of this cluster ({theirs}, and this node from {ours}): the \
+         cluster was bootstrapped again, and its members do not mix; decide whose data to keep, and \
+         let the others start with empty data directories and cluster.state = \"existing\""
+    )]
+    OtherBootstrap {
+        name: String,
+        theirs: BootstrapId,
+        ours: BootstrapId,
+    },
     #[error("a newer incarnation of the same member exists: this one was replaced")]
     Outdated,
 }
@@ -128,6 +138,7 @@ impl HelloError {
         match self {
             Self::NotMember(_) | Self::WrongName { .. } | Self::WrongId => CloseCode::Identity,
             Self::ForeignCluster => CloseCode::Cluster,
+            Self::OtherBootstrap { .. } => CloseCode::Bootstrap,
             Self::Version { .. } => CloseCode::Version,
             Self::Outdated => CloseCode::Outdated,
         }
@@ -170,6 +181,23 @@ impl Hub {
     /// Admits only members that know this version of the cluster from now on.
     pub(super) fn require_version(&self, version: u16) {
         self.required_version.fetch_max(version, Ordering::Relaxed);
+    }
+
+    fn bootstrap(&self) -> Option<BootstrapId> {
+        self.config.bootstrap.get().copied()
+    }
+
+    /// Closes the connections to members that come from another bootstrap than this node, which was not
+    /// known when they were made.
+    pub(super) fn part_from_other_bootstraps(&self) {
+        let ours = self.bootstrap();
+        let connections = self.lock();
+        let active = connections.by_name.values();
+        for active in active.filter_map(|entry| entry.active.as_ref()) {
+            if !BootstrapId::agree(ours, active.route.info.bootstrap) {
+                active.connection.close(CloseCode::Bootstrap);
+            }
+        }
     }
 
     /// See [`Peers::send`](super::Peers::send).
@@ -386,6 +414,7 @@ impl Hub {
             client_address: self.config.client_address.clone(),
             boot: self.config.seed,
             sequence,
+            bootstrap: self.bootstrap(),
         }
     }
 
@@ -397,8 +426,7 @@ impl Hub {
         ours: &PeerHello,
         theirs: &PeerHello,
     ) -> Result<Option<Arc<Route>>, HelloError> {
-        let mut connections = self.lock();
-        self.check(&mut connections, connection, theirs)?;
+        let connections = self.checked(connection, theirs)?;
         let hellos = Hellos {
             dialled: true,
             boot: theirs.boot,
@@ -416,8 +444,7 @@ impl Hub {
         connection: &Connection,
         theirs: &PeerHello,
     ) -> Result<Option<(PeerHello, Arc<Route>)>, HelloError> {
-        let mut connections = self.lock();
-        self.check(&mut connections, connection, theirs)?;
+        let mut connections = self.checked(connection, theirs)?;
         let ours = self.next_hello(&mut connections);
         let hellos = Hellos {
             dialled: false,
@@ -427,6 +454,23 @@ impl Hub {
         };
         let route = self.put_to_work(connections, connection, hellos, theirs);
         Ok(route.map(|route| (ours, route)))
+    }
+
+    /// The connections, once `hello` has been checked.
+    fn checked(
+        &self,
+        connection: &Connection,
+        hello: &PeerHello,
+    ) -> Result<MutexGuard<'_, PeerConnections>, HelloError> {
+        let mut connections = self.lock();
+        let Err(refused) = self.check(&mut connections, connection, hello) else {
+            return Ok(connections);
+        };
+        drop(connections);
+        if let HelloError::OtherBootstrap { name, theirs, .. } = &refused {
+            self.handler.on_other_bootstrap(name, *theirs);
+        }
+        Err(refused)
     }
 
     fn check(
@@ -452,6 +496,12 @@ impl Hub {
         }
         if hello.node_id != NodeId::derive(hello.cluster_id, &hello.name, hello.incarnation) {
             return Err(HelloError::WrongId);
+        }
+        if let (Some(ours), Some(theirs)) = (self.bootstrap(), hello.bootstrap)
+            && !BootstrapId::agree(Some(ours), Some(theirs))
+        {
+            let name = hello.name.clone();
+            return Err(HelloError::OtherBootstrap { name, theirs, ours });
         }
         let required = self.required_version.load(Ordering::Relaxed);
         if PROTOCOL_VERSIONS.common(hello.versions).is_none() || hello.versions.newest < required {
@@ -508,6 +558,7 @@ impl Hub {
             versions: theirs.versions,
             boot: theirs.boot,
             from: connection.remote_address(),
+            bootstrap: theirs.bootstrap,
         };
         let route = Arc::new(Route {
             info: info.clone(),

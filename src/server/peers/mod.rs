@@ -14,8 +14,8 @@
 //!
 //! Who the members are may change at any time ([`Peers::set_roster`]): who is new is called, who left is
 //! let go a little later, once it has heard of it. Nothing of a peer reaches the core before its hello
-//! has been checked: certificate, cluster, member id, incarnation, membership; and each message must come from the member at the other end and be
-//! meant for this one.
+//! has been checked: certificate, cluster, bootstrap, member id, incarnation, membership; and each message must
+//! come from the member at the other end and be meant for this one.
 
 mod connection;
 mod drift;
@@ -173,6 +173,12 @@ impl Peers {
     /// Admits only members that know this version of the cluster from now on.
     pub fn require_version(&self, version: u16) {
         self.hub.require_version(version);
+    }
+
+    /// This node has learned which bootstrap of its cluster it comes from: closes the connections to
+    /// members that come from another.
+    pub fn part_from_other_bootstraps(&self) {
+        self.hub.part_from_other_bootstraps();
     }
 
     /// The port, for those who look after its certificates.

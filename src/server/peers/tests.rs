@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +15,7 @@ use crate::transport::{
     Admission, BindError, CloseCode, Connection, ConnectionLost, Endpoint, FrameSender,
     FrameStream, HandshakeFailure, Port, StreamError, Tls, TransportStats,
 };
-use crate::types::{ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
+use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, Term};
 use crate::wire::client::ClientHello;
 use crate::wire::peer::{PeerHello, Raft};
 use crate::wire::{Body, FrameLimits, Kind, PROTOCOL_VERSIONS, VersionRange, encode};
@@ -82,6 +82,7 @@ struct Recorder {
     messages: Mutex<mpsc::Sender<Envelope>>,
     connects: AtomicUsize,
     disconnects: AtomicUsize,
+    other_bootstraps: Mutex<Vec<(String, BootstrapId)>>,
     held: Mutex<bool>,
     released: Condvar,
 }
@@ -93,6 +94,7 @@ impl Recorder {
             messages: Mutex::new(sender),
             connects: AtomicUsize::new(0),
             disconnects: AtomicUsize::new(0),
+            other_bootstraps: Mutex::default(),
             held: Mutex::new(false),
             released: Condvar::new(),
         };
@@ -116,6 +118,10 @@ impl PeerHandler for Recorder {
     fn on_connected(&self, _: &PeerInfo) {
         self.connects.fetch_add(1, Ordering::SeqCst);
     }
+    fn on_other_bootstrap(&self, peer: &str, theirs: BootstrapId) {
+        let mut others = self.other_bootstraps.lock().unwrap();
+        others.push((peer.to_owned(), theirs));
+    }
     fn on_disconnected(&self, _: NodeId) {
         self.disconnects.fetch_add(1, Ordering::SeqCst);
     }
@@ -126,6 +132,7 @@ struct Node {
     recorder: Arc<Recorder>,
     messages: mpsc::Receiver<Envelope>,
     stats: Arc<TransportStats>,
+    bootstrap: Arc<OnceLock<BootstrapId>>,
 }
 
 fn config(tls: Tls, peers: &[(&str, String)]) -> PeersConfig {
@@ -143,6 +150,7 @@ fn config(tls: Tls, peers: &[(&str, String)]) -> PeersConfig {
         ),
         limits: LIMITS,
         admission: Admission::DEFAULT,
+        bootstrap: Arc::default(),
         seed: seed(),
     }
 }
@@ -160,12 +168,14 @@ fn try_start(config: PeersConfig) -> Result<Node, PeersError> {
     let (recorder, messages) = Recorder::new();
     let stats = Arc::new(TransportStats::default());
     let handler: Arc<dyn PeerHandler> = Arc::clone(&recorder) as Arc<dyn PeerHandler>;
+    let bootstrap = config.bootstrap.clone();
     let peers = Peers::start(config, handler, Arc::clone(&stats))?;
     Ok(Node {
         peers,
         recorder,
         messages,
         stats,
+        bootstrap,
     })
 }
 
@@ -182,6 +192,10 @@ impl Node {
         eventually("all are connected", || {
             self.peers.connected().len() == count
         });
+    }
+
+    fn other_bootstraps(&self) -> Vec<(String, BootstrapId)> {
+        self.recorder.other_bootstraps.lock().unwrap().clone()
     }
 
     fn failed(&self, reason: HandshakeFailure) -> u64 {
@@ -488,6 +502,7 @@ impl Fake {
             client_address: String::new(),
             boot: 4711,
             sequence,
+            bootstrap: None,
         }
     }
 
@@ -627,6 +642,42 @@ fn a_hello_that_does_not_fit_the_certificate_is_refused_and_counted() {
             ..again
         };
         assert!(fake.say(&node, &newer).await.1.is_ok());
+    });
+}
+
+#[test]
+fn members_of_different_bootstraps_refuse_each_other() {
+    run(async {
+        let authority = Authority::new();
+        let node = lonely(&authority);
+        let fake = Fake::new(&authority.node(CLUSTER, "b"));
+        let of = |bootstrap, sequence| PeerHello {
+            bootstrap,
+            ..fake.hello(sequence)
+        };
+        let (ours, other) = (BootstrapId(1), BootstrapId(2));
+        // It knows of none yet, and hears of the other before it learns which one is its own.
+        let (early, answer) = fake.say(&node, &of(Some(other), 1)).await;
+        assert_eq!(answer.unwrap().bootstrap, None);
+        node.bootstrap.set(ours).unwrap();
+        node.peers.part_from_other_bootstraps();
+        let refused = ConnectionLost::Closed(CloseCode::Bootstrap);
+        assert_eq!(early.lost().await, refused);
+        eventually("it is gone", || node.peers.connected().is_empty());
+        let (_again, answer) = fake.say(&node, &of(Some(other), 2)).await;
+        assert_eq!(answer, Err(refused));
+        eventually("it is counted", || {
+            node.failed(HandshakeFailure::Cluster) == 1
+        });
+        assert_eq!(node.other_bootstraps(), [("b".to_owned(), other)]);
+        assert!(node.peers.connected().is_empty());
+        // One that has lost everything, or is new; and one of its own.
+        for (theirs, sequence) in [(None, 3), (Some(ours), 4)] {
+            let (connection, answer) = fake.say(&node, &of(theirs, sequence)).await;
+            assert_eq!(answer.unwrap().bootstrap, Some(ours));
+            node.peers.part_from_other_bootstraps();
+            assert!(!connection.is_lost());
+        }
     });
 }
 

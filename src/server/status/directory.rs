@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{Member, MemberInfo, Membership};
 use crate::sync::RwLock;
-use crate::types::NodeId;
+use crate::types::{BootstrapId, NodeId};
 
 /// The members a node knows.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ struct Addresses {
     reported: BTreeMap<NodeId, ReportedAddresses>,
     /// Initial members that the bootstrap of the cluster waits for, by name.
     bootstrap_awaits: Vec<String>,
+    /// Members that come from another bootstrap of this cluster, by name.
+    other_bootstraps: BTreeMap<String, BootstrapId>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -79,6 +81,34 @@ impl Directory {
              missing (it is down, cannot be reached, holds data of this cluster already, or was restored from another backup or with another --bump-revision): start it, or, if no \
              member holds data, remove it from cluster.initial on the others and empty their data directories",
             known.bootstrap_awaits.join(", ")
+        ))
+    }
+
+    /// The member `name` comes from this other bootstrap of the cluster; or from none.
+    pub(crate) fn note_bootstrap(&self, name: &str, other: Option<BootstrapId>) {
+        let mut known = self.known.write();
+        match other {
+            Some(other) => known.other_bootstraps.insert(name.to_owned(), other),
+            None => known.other_bootstraps.remove(name),
+        };
+    }
+
+    /// The warning about members that come from another bootstrap of the cluster.
+    pub(crate) fn other_bootstrap_warning(&self) -> Option<String> {
+        let known = self.known.read();
+        if known.other_bootstraps.is_empty() {
+            return None;
+        }
+        let others = known.other_bootstraps.iter();
+        let others: Vec<String> = others
+            .map(|(name, bootstrap)| format!("{name} ({bootstrap})"))
+            .collect();
+        Some(format!(
+            "the cluster was bootstrapped more than once, and this node and {} come from different bootstraps: \
+             they refuse each other, and neither changes the data of the other. Decide whose data to keep; then \
+             move the data directories of the other members aside, set cluster.state = \"existing\" there, and \
+             start them: they copy everything",
+            others.join(", ")
         ))
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The driver publishes most of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -17,7 +17,7 @@ use crate::api::{Error, ErrorKind, ResponseHeader};
 use crate::node::Answer;
 use crate::raft::{Published, Status, Timing};
 use crate::time::Clock;
-use crate::types::{ClusterId, NodeId, Role};
+use crate::types::{BootstrapId, ClusterId, NodeId, Role};
 
 /// The identity of a node, and its state as the driver last published it.
 pub(crate) struct NodeState {
@@ -30,6 +30,8 @@ pub(crate) struct NodeState {
     pub(crate) published: Arc<Published>,
     /// The version that the cluster has agreed on, as far as this node knows.
     pub(crate) cluster_version: Arc<AtomicU16>,
+    /// Which bootstrap of its cluster the node comes from, once it knows.
+    pub(crate) bootstrap: Arc<OnceLock<BootstrapId>>,
     pub(crate) directory: Arc<Directory>,
     /// Whether the state agrees with that of the other nodes.
     pub(crate) integrity: Arc<Integrity>,
@@ -57,6 +59,14 @@ impl NodeState {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Which bootstrap of its cluster the node comes from, if that is known as it starts.
+    pub(crate) fn know_bootstrap(&self, bootstrap: Option<BootstrapId>) {
+        if let Some(bootstrap) = bootstrap {
+            // The driver, which may set it later, does not run yet.
+            let _ = self.bootstrap.set(bootstrap);
+        }
     }
 
     pub(crate) fn role(&self) -> Role {

@@ -26,6 +26,7 @@ impl NodeState {
             .chain(self.integrity.warning())
             .chain(space)
             .chain(bootstrap)
+            .chain(self.directory.other_bootstrap_warning())
             .chain(leaderless)
             .chain(self.double_warning())
             .chain(self.doubles.of_others(now))

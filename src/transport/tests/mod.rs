@@ -816,6 +816,7 @@ fn server() -> Server {
         member_id: NodeId(5),
         limits: LIMITS,
         admission: Admission::DEFAULT,
+        bootstrap: Arc::default(),
     };
     let tls = authority.node(CLUSTER, "n1");
     let listener = ClientListener::bind(localhost(), &tls, config, Arc::clone(&stats)).unwrap();

@@ -341,6 +341,8 @@ pub(super) const CASES: &[Case] = &[
         ),
     },
     witness(&[VoteIsProof]),
+    witness(&[BootstrapsMix]),
+    witness(&[SessionsRepeat]),
     witness(&[EmptiedForgiven]),
     witness(&[LostLogForgiven]),
     witness(&[DamageForgiven]),

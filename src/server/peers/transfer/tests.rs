@@ -85,6 +85,7 @@ fn start(
         ),
         limits: LIMITS,
         admission: Admission::DEFAULT,
+        bootstrap: Arc::default(),
         seed: u64::from(name.as_bytes()[0]),
     };
     Peers::start(config, handler, Arc::new(TransportStats::default())).unwrap()

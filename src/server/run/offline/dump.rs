@@ -86,7 +86,7 @@ fn named(command: &[u8]) -> String {
             Operation::Auth(request) => request.spec().name,
         },
         Command::OpenSession { .. } => "open_session",
-        Command::Bootstrap(_) => "bootstrap",
+        Command::Bootstrap(_) | Command::BootstrapAs { .. } => "bootstrap",
         Command::ForgetSessions { .. } => "forget_sessions",
         Command::ExpireLeases { .. } => "expire_leases",
         Command::MarkLeases { .. } => "mark_leases",

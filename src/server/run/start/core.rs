@@ -110,9 +110,10 @@ impl Core {
                 auto_compaction: config.compaction.auto,
                 check_interval: config.storage.corruption_check_interval,
                 seed: identity.seed(),
+                bootstrap: identity.draw_bootstrap(),
             },
             replica.restored,
-            replica.bootstrapped,
+            replica.bootstrap,
             storage.store.reader().revision(),
             identity.started,
         )
@@ -129,6 +130,7 @@ impl Core {
         );
         let version = &shared.node.cluster_version;
         version.store(cluster_version, Ordering::Relaxed);
+        shared.node.know_bootstrap(replica.bootstrap);
         shared.node.directory.set_members(&described);
         Self {
             replica: ReadyReplica {
@@ -164,6 +166,7 @@ impl Shared {
             status: Arc::default(),
             published: node.published(),
             cluster_version: Arc::default(),
+            bootstrap: Arc::default(),
             directory: Arc::default(),
             integrity: Arc::default(),
             readable: Arc::default(),

@@ -17,6 +17,7 @@ use crate::server::disk::store::StateStore;
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
 use crate::server::session::auth::Audit;
+use crate::types::BootstrapId;
 
 /// Between two looks of a start that waits for space.
 const SPACE_LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,7 +44,7 @@ pub(super) struct Storage {
 /// The state from which the replica restarts.
 pub(super) struct Replica {
     pub(super) restored: RestoredState,
-    pub(super) bootstrapped: bool,
+    pub(super) bootstrap: Option<BootstrapId>,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) names: MemberNames,
@@ -89,7 +90,7 @@ impl Disks {
             state_dirs: recovered.state_dirs,
             replica: Replica {
                 restored: recovered.restored,
-                bootstrapped: recovered.bootstrapped,
+                bootstrap: recovered.bootstrap,
                 leases: recovered.leases,
                 cluster_version: recovered.cluster_version,
                 names: recovered.names,

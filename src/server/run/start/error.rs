@@ -12,7 +12,7 @@ use crate::server::disk::store::StoreError;
 use crate::server::disk::tls::CertificateError;
 use crate::server::peers::PeersError;
 use crate::transport::BindError;
-use crate::types::ClusterId;
+use crate::types::{BootstrapId, ClusterId};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,21 @@ pub enum StartError {
     /// The content of the disks does not allow a start.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Parts of the directory come from different bootstraps of the cluster.
+    #[error(
+        "{} holds data of two bootstraps of this cluster ({found} and {other}): parts of it were \
+         copied from elsewhere; restore the whole directory from one copy, or start with an empty \
+         one and cluster.state = \"existing\", so that the member copies all data from its peers",
+        path.display()
+    )]
+    TwoBootstraps {
+        /// The directory.
+        path: PathBuf,
+        /// One of them.
+        found: BootstrapId,
+        /// The other.
+        other: BootstrapId,
+    },
     /// The directory is empty, the cluster is configured as existing, and no peer is known.
     #[error(
         "{} is empty, cluster.state says that the cluster exists, and cluster.initial names no \

@@ -12,7 +12,7 @@ use crate::server::disk::tls::load_tls;
 use crate::server::peers::joining;
 use crate::time::{Clock, Instant};
 use crate::transport::Tls;
-use crate::types::{ClusterId, Incarnation, NodeId};
+use crate::types::{BootstrapId, ClusterId, Incarnation, NodeId};
 
 /// The first stage: who this node is, and the lock that makes it the only one.
 pub(super) struct Identity {
@@ -66,6 +66,12 @@ impl Identity {
         let mut hasher = RandomState::new().build_hasher();
         hasher.write(&bytes);
         hasher.finish()
+    }
+
+    /// What this node would call the bootstrap of its cluster: random, and another one at every start.
+    pub(super) fn draw_bootstrap(&self) -> BootstrapId {
+        let halves = [self.seed(), self.seed()].map(u128::from);
+        BootstrapId(halves[0] << 64 | halves[1])
     }
 }
 

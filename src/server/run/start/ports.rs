@@ -59,6 +59,7 @@ impl Ports {
             member_id: identity.member_id,
             limits: frame_limits,
             admission: config.connections,
+            bootstrap: shared.node.bootstrap.clone(),
         };
         let stats = shared.transport.clone();
         let listener =
@@ -133,6 +134,7 @@ async fn start_peers(
         roster,
         limits: FrameLimits::of(&config.limits),
         admission: Admission::DEFAULT,
+        bootstrap: shared.node.bootstrap.clone(),
         seed: identity.seed(),
     };
     let post = Arc::new(Post {

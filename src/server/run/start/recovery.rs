@@ -15,7 +15,7 @@ use crate::node::recovery::{
     Bootstrap, Disk, LogFacts, Member, OpenLog, Start, StateFacts, StateOpening, Step,
     UnprovenReason, decide,
 };
-use crate::raft::{Configuration, Payload, RestoredState};
+use crate::raft::{Configuration, Entry, Payload, RestoredState};
 use crate::server::config::Config;
 use crate::server::disk::attempt::Attempt;
 use crate::server::disk::data_dir::DataDir;
@@ -28,7 +28,7 @@ use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::disk::{attempt, bootstrap};
 use crate::server::metrics::Metrics;
 use crate::server::peers::members::MemberNames;
-use crate::types::{Incarnation, LogId, LogIndex};
+use crate::types::{BootstrapId, Incarnation, LogId, LogIndex};
 
 /// A node's disks, in order and open.
 pub(super) struct Recovered {
@@ -39,8 +39,8 @@ pub(super) struct Recovered {
     pub(super) lacks_state: bool,
     pub(super) restored: RestoredState,
     pub(super) names: MemberNames,
-    /// The cluster's bootstrap command is applied.
-    pub(super) bootstrapped: bool,
+    /// Which bootstrap of its cluster it comes from, if anything says so.
+    pub(super) bootstrap: Option<BootstrapId>,
     pub(super) leases: HeldLeases,
     pub(super) cluster_version: u16,
     pub(super) quarantine_warning: Option<String>,
@@ -341,7 +341,9 @@ impl<'a> InProgress<'a> {
             );
         }
         let snapshot = store.reader().snapshot()?;
-        let bootstrapped = kv::cluster_info(&snapshot)?.is_some();
+        let applied = kv::bootstrap(&snapshot)?;
+        let path = self.data_dir.path();
+        let bootstrap = find_bootstrap(path, applied, restored.entries.first())?;
         let leases = kv::held_leases(&snapshot)?;
         let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
@@ -352,7 +354,7 @@ impl<'a> InProgress<'a> {
             lacks_state: start.lacks_state,
             restored,
             names,
-            bootstrapped,
+            bootstrap,
             leases,
             cluster_version,
             quarantine_warning,
@@ -391,6 +393,33 @@ fn look(path: &Path) -> io::Result<Disk> {
             ..StateFacts::default()
         },
     })
+}
+
+/// Which bootstrap of its cluster the member comes from: what its directory remembers, what its state says,
+/// and what its log begins with, which may not be applied yet. From then on the directory remembers it.
+fn find_bootstrap(
+    path: &Path,
+    applied: Option<BootstrapId>,
+    first: Option<&Entry>,
+) -> Result<Option<BootstrapId>, StartError> {
+    let remembered = bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
+    let begun = first.and_then(|entry| match &entry.payload {
+        Payload::Command(bytes) => kv::bootstraps(bytes),
+        Payload::Noop | Payload::Configuration(_) => None,
+    });
+    let Some(found) = remembered.or(applied).or(begun) else {
+        return Ok(None);
+    };
+    let others = [applied, begun].into_iter().flatten();
+    if let Some(other) = others.into_iter().find(|other| *other != found) {
+        let path = path.to_owned();
+        return Err(StartError::TwoBootstraps { path, found, other });
+    }
+    if remembered.is_none() {
+        let remembering = bootstrap::write_id(path, found);
+        remembering.map_err(io_error("writing the markers of the data directory"))?;
+    }
+    Ok(Some(found))
 }
 
 fn looking() -> impl FnOnce(io::Error) -> StartError {

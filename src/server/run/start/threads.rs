@@ -303,6 +303,7 @@ impl Ground<'_> {
             watches: shared.watches.clone(),
             status: shared.node.status.clone(),
             cluster_version: shared.node.cluster_version.clone(),
+            bootstrap: shared.node.bootstrap.clone(),
             exit: shared.exit.clone(),
             membership: Membership {
                 peers: self.ports.peers.clone(),

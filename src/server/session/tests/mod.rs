@@ -44,7 +44,7 @@ use crate::server::status::contacts::Contacts;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::WatchSender;
 use crate::time::{Clock, Instant};
-use crate::types::{ClusterId, LogId, NodeId};
+use crate::types::{BootstrapId, ClusterId, LogId, NodeId};
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::{Door, Frame, FrameLimits, FrameReader, Kind, WireError, encode};
 
@@ -115,6 +115,7 @@ impl World {
             auto_compaction: crate::node::AutoCompaction::Off,
             check_interval: None,
             seed: 1,
+            bootstrap: BootstrapId(1),
         };
         let restored = RestoredState {
             base_configuration: Configuration {
@@ -123,7 +124,7 @@ impl World {
             },
             ..RestoredState::default()
         };
-        let node = Node::new(options, restored, true, 0, clock.now());
+        let node = Node::new(options, restored, Some(BootstrapId(1)), 0, clock.now());
         let store = StateStore::open(&folder.path().join("state"), &StoreOptions::default());
         let store = store.unwrap();
         let state = NodeState {
@@ -135,6 +136,7 @@ impl World {
             status: Arc::new(ArcSwap::from_pointee(Status::default())),
             published: node.published(),
             cluster_version: Arc::default(),
+            bootstrap: Arc::default(),
             directory: Arc::default(),
             integrity: Arc::default(),
             readable: Arc::new(AtomicBool::new(true)),

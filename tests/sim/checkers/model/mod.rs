@@ -16,7 +16,7 @@ use leasehold::api::{
 };
 use leasehold::kv;
 use leasehold::kv::{Command, Operation};
-use leasehold::types::{LogIndex, SessionId, Term};
+use leasehold::types::{BootstrapId, LogIndex, SessionId, Term};
 
 use super::{Committed, Violation, id, violation};
 use crate::history;
@@ -66,6 +66,7 @@ pub(crate) struct Model {
     revisions: Vec<i64>,
     /// Where the compact revision moved, by the number of the entry.
     compactions: Vec<(u64, i64)>,
+    bootstrap: BootstrapId,
     sessions: BTreeMap<SessionId, Session>,
     leases: BTreeMap<i64, Lease>,
     /// By lock: the largest token that a write was let through with.
@@ -205,10 +206,15 @@ impl Model {
                     used: index,
                     ..Session::default()
                 };
-                self.sessions.insert(SessionId(index), session);
+                let id = SessionId::new(LogIndex(index), self.bootstrap);
+                self.sessions.insert(id, session);
+            }
+            Command::BootstrapAs { bootstrap, .. } if self.bootstrap == BootstrapId(0) => {
+                self.bootstrap = bootstrap;
             }
             // No node of the simulator is given a quota.
             Command::Bootstrap(_)
+            | Command::BootstrapAs { .. }
             | Command::CheckHash
             | Command::SetSpaceAlarm(_)
             | Command::RaiseVersion { .. } => {}
