@@ -17,6 +17,7 @@ use crate::api::{
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
 use crate::sync::{Mutex, MutexGuard};
+use crate::types::BootstrapId;
 
 /// Capacity of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -187,8 +188,9 @@ impl Watcher {
     /// The next event. An error is the last item; after it, the watch returns `None`.
     ///
     /// # Errors
-    /// [`ErrorKind::Compacted`] if history that was not yet delivered was compacted; or the client
-    /// was closed. The watch survives every other failure.
+    /// [`ErrorKind::Compacted`] if history that was not yet delivered was compacted;
+    /// [`ErrorKind::ClusterMismatch`] if the cluster was bootstrapped again or restored meanwhile, which makes
+    /// its revisions another history; or the client was closed. The watch survives every other failure.
     ///
     /// # Cancel safety
     /// Safe: no event is lost.
@@ -266,6 +268,8 @@ impl Watcher {
 struct Task {
     client: Client,
     cursor: WatchCursor,
+    /// Whose revisions are told: the bootstrap of the cluster that its node came from, once one knew it.
+    bootstrap: Option<BootstrapId>,
     endpoint: Option<String>,
     events: mpsc::UnboundedSender<BufferedItem>,
     room: Arc<Semaphore>,
@@ -359,6 +363,7 @@ impl Client {
         let mut task = Task {
             client: self.clone(),
             cursor: WatchCursor::new(request),
+            bootstrap: None,
             endpoint,
             events,
             room: Arc::new(Semaphore::new(buffer_bytes)),
@@ -443,6 +448,9 @@ impl Task {
                 Ok(open) => open,
                 Err(error) => return self.tell(Err(error)),
             };
+            if let Err(error) = self.same_history(&open) {
+                return self.tell(Err(error));
+            }
             let resumed = match self.cursor.resumes_from() {
                 Some(from) => WatchEvent::Resumed { from, cause },
                 None => WatchEvent::Restarted { cause },
@@ -556,7 +564,23 @@ impl Task {
         })
     }
 
+    /// Refuses to go on in another history of the same cluster: its revisions count other changes (A25).
+    fn same_history(&self, open: &OpenWatch) -> Result<(), Error> {
+        match (self.bootstrap, open.link.bootstrap()) {
+            (Some(before), Some(now)) if before != now => Err(Error::not_applied(
+                ErrorKind::ClusterMismatch,
+                format!(
+                    "the cluster was bootstrapped again or restored since this watch was opened: at {} its \
+                     revisions are another history. Read the keys again, and watch from there",
+                    open.address
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn begin(&mut self, open: &OpenWatch) {
+        self.bootstrap = self.bootstrap.or_else(|| open.link.bootstrap());
         self.cursor.opened(open.revision);
         self.place.lock().open = Some((Arc::clone(&open.link), open.watch_id));
     }

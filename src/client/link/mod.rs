@@ -28,8 +28,8 @@ use crate::client::deadline::now;
 use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
 use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
-use crate::types::NodeId;
-use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::types::{BootstrapId, NodeId};
+use crate::wire::client::{ClientFrame, ServerFrame, Welcome};
 use crate::wire::point::{PointCall, PointReply, encode_point_call};
 use crate::wire::{Frame, FrameLimits, encode};
 
@@ -70,6 +70,7 @@ fn may_be_silent() -> bool {
 pub(super) struct Link {
     connection: Connection,
     member_id: NodeId,
+    bootstrap: Option<BootstrapId>,
     small: Arc<Lane>,
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
@@ -83,10 +84,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts the tasks of a connection: `first` carries the small requests, `second` the large.
+    /// Starts the tasks of a connection to the node that said `welcome`: `first` carries the small requests,
+    /// `second` the large.
     pub(super) fn new(
         connection: Connection,
-        member_id: NodeId,
+        welcome: &Welcome,
         first: FrameStream,
         second: FrameStream,
         limits: FrameLimits,
@@ -118,7 +120,8 @@ impl Link {
         tasks.spawn(watches::accept(connection.clone(), Arc::clone(&watches)));
         Arc::new(Self {
             connection,
-            member_id,
+            member_id: welcome.member_id,
+            bootstrap: welcome.bootstrap,
             small,
             large,
             suspect,
@@ -134,6 +137,11 @@ impl Link {
     #[allow(dead_code, reason = "the command line alone asks")]
     pub(super) fn facts(&self) -> ConnectionFacts {
         self.connection.facts()
+    }
+
+    /// Which bootstrap of its cluster the node at the other end comes from, if it knew when it was connected.
+    pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
+        self.bootstrap
     }
 
     /// The member at the other end.

@@ -33,7 +33,7 @@ use crate::transport::{
     Admission, ClientConnection, ClientListener, CloseCode, FrameStream, ListenerConfig,
     PeerIdentity, TransportStats,
 };
-use crate::types::{ClusterId, NodeId, SessionId, Term};
+use crate::types::{BootstrapId, ClusterId, NodeId, SessionId, Term};
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::{FrameLimits, encode};
 

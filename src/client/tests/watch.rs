@@ -1,6 +1,8 @@
 //! Watches against nodes that tell what a test wrote for them, and break off where it says so: what
 //! the reader is told must be the same as if nothing had happened, but for the word that it did.
 
+use std::iter::zip;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
@@ -76,11 +78,21 @@ impl Drop for Teller {
 }
 
 fn teller(authority: &Authority, name: &'static str, script: &Arc<Script>) -> Teller {
+    teller_from(None, authority, name, script)
+}
+
+/// A node that comes from this bootstrap of its cluster.
+fn teller_from(
+    bootstrap: Option<BootstrapId>,
+    authority: &Authority,
+    name: &'static str,
+    script: &Arc<Script>,
+) -> Teller {
     let config = ListenerConfig {
         member_id: id_of(name),
         limits: LIMITS,
         admission: Admission::DEFAULT,
-        bootstrap: Arc::default(),
+        bootstrap: Arc::new(bootstrap.map(OnceLock::from).unwrap_or_default()),
     };
     let tls = authority.node(CLUSTER, name);
     let stats = Arc::new(TransportStats::default());
@@ -310,6 +322,41 @@ fn a_watch_goes_on_after_a_lost_connection_with_what_comes_next() {
         );
         assert_eq!(script.starts(), [5, 8]);
         assert_eq!(watcher.revision(), 8);
+    });
+}
+
+/// A25: the revisions of another bootstrap are other changes.
+#[test]
+fn a_watch_never_goes_on_in_another_bootstrap_of_its_cluster() {
+    run(async {
+        let authority = Authority::new();
+        let script = Script::new([
+            telling([], Then::Cut),
+            telling([change(5)], Then::Cut),
+            telling([change(6)], Then::Cut),
+            telling([change(7)], Then::Silence),
+        ]);
+        let (one, other) = (Some(BootstrapId(1)), Some(BootstrapId(2)));
+        let names = ["n1", "n2", "n3", "n4"];
+        let histories = [None, one, None, other];
+        let nodes: Vec<Teller> = zip(histories, names)
+            .map(|(history, name)| teller_from(history, &authority, name, &script))
+            .collect();
+        let nodes: Vec<&Teller> = nodes.iter().collect();
+        let mut watcher = watch(&authority, &nodes, from(5)).await;
+        assert_eq!(
+            words(&mut watcher, 6).await,
+            [
+                "created at 4",
+                &format!("resumed 5 {LOST}"),
+                "5 k",
+                &format!("resumed 6 {LOST}"),
+                "6 k",
+                "over LH-CLUSTER-MISMATCH",
+            ]
+        );
+        assert_eq!(script.nodes(), names);
+        assert_eq!(word(&mut watcher).await, None);
     });
 }
 
