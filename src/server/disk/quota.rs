@@ -24,7 +24,7 @@ use crate::server::metrics::Metrics;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same on a disk that might be full after the longer one.
 const NEAR_INTERVAL: Duration = Duration::from_millis(50);
-/// Looks at a full disk until merged tables are let go of once more.
+/// Looks at a disk that is nearly full until merged tables are let go of once more.
 const LOOKS_PER_RELEASE: u64 = 20;
 /// More than that costs.
 const RELEASE_BYTES: u64 = 8 << 20;
@@ -113,7 +113,7 @@ pub(crate) struct QuotaWatch {
     pub(crate) room: Arc<Room>,
     pub(crate) data_dir: PathBuf,
     pub(crate) plan: DiskPlan,
-    /// Looks that found too little space.
+    /// Looks that found little space.
     pub(crate) looks: AtomicU64,
     pub(crate) store: StateReader,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -158,8 +158,9 @@ impl QuotaWatch {
         let (free, _) = disk_space(&self.data_dir);
         let log = bytes_below(&self.data_dir.join("log"));
         let needs = self.plan.needs(self.store.table_bytes()?, log);
+        // Begun before the alarm has to be raised, or it would be raised for what a moment later is free again.
         // On a disk without any space it would fail.
-        let is_short = (RELEASE_BYTES..needs.reserve).contains(&free);
+        let is_short = (RELEASE_BYTES..needs.reserve.saturating_mul(2)).contains(&free);
         if is_short && self.is_release_due() {
             self.store.release_merged()?;
         }
