@@ -9,7 +9,7 @@
 //! ([`Instant::certainly_after`]).
 //!
 //! There is no `now()` here: time is given, by the driver or by the simulator. [`Clock`] is what
-//! they give it with; the real one lives in `clock.rs`.
+//! they give it with; the real one lives in `clock/`.
 
 use std::fmt;
 use std::ops::Add;

@@ -67,6 +67,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -76,6 +77,7 @@ use tokio::task::JoinSet;
 
 use self::deadline::deadline_after;
 use crate::api::{Error, ErrorKind};
+use crate::clock;
 use crate::transport::{ConnectionFacts, Endpoint, TransportStats};
 use crate::types::NodeId;
 use crate::wire::FrameLimits;
@@ -189,6 +191,11 @@ impl Client {
                 "a client needs a tokio runtime: call connect inside one that has I/O and time \
                  enabled",
             ));
+        }
+        // Leases of this client end by the same clock. One without such a device, or that may not ask it, has
+        // nothing better than the clock alone.
+        if clock::disruptions().is_none() {
+            let _ = clock::watch_vm_clock(Path::new(clock::VM_CLOCK_DEVICE));
         }
         let limits = FrameLimits::of(&options.limits);
         let endpoint = Endpoint::client(&tls, limits, Arc::new(TransportStats::default()))

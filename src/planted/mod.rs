@@ -262,6 +262,10 @@ bugs! {
         ["clock::tests::the_pair_counts_suspended_time_with_one_clock_and_is_not_slewed_in_the_other"]
     SlewUnseen "P18" "the pair has no clock that is never slewed"
         ["clock::tests::the_pair_counts_suspended_time_with_one_clock_and_is_not_slewed_in_the_other"]
+    DisruptionUnseen "P17" "the clock does not ask whether the hypervisor has disrupted it"
+        ["clock::tests::a_disruption_is_time_that_only_the_clock_that_ends_leases_has_counted"]
+    DisruptionEndsPromises "P17" "a disruption counts as time for promises, too"
+        ["clock::tests::a_disruption_is_time_that_only_the_clock_that_ends_leases_has_counted"]
     BeforeByRaw "P17" "whether a deadline is still to come is judged by the raw clock alone"
         ["time::tests::a_deadline_is_trusted_only_while_both_clocks_are_before_it"]
     AfterByBoot "P17" "a deadline is over once the boot clock has reached it"

@@ -13,6 +13,7 @@ mod backup;
 mod bad_input;
 mod bench;
 mod certificates;
+mod clocks;
 mod compaction;
 mod consistency;
 mod crashes;

@@ -264,6 +264,9 @@ impl NodeProbes {
         lease.rejections.absolute(counters.rejections());
         lease.clock_jumps.absolute(counters.clock_regressions());
         lease
+            .clock_disruptions
+            .absolute(crate::clock::disruptions().unwrap_or(0));
+        lease
             .assumption_violations
             .absolute(counters.assumption_violations());
         for reason in Invalidation::ALL {

@@ -119,6 +119,9 @@ settings! {
     pub struct NodeConfig in "node" {
         name: String = "" in node_name(), "Name of this node, as in its certificates";
         data_dir: PathBuf = "" in path(), "Directory for this node's log and state";
+        vm_clock: Option<PathBuf> = "" in optional_path(),
+            "VMClock device that tells of clocks disrupted by the hypervisor; if empty, /dev/vmclock0 \
+             where it exists";
     }
 }
 

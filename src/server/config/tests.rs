@@ -195,6 +195,7 @@ fn every_key_can_be_given_without_a_file() {
     let given = pairs(&[
         ("node.name", "n2"),
         ("node.data_dir", "/data"),
+        ("node.vm_clock", "/dev/vmclock1"),
         ("listen.client", "127.0.0.1:0"),
         ("listen.peer", "10.0.0.2:1"),
         ("listen.admin", "[::1]:0"),

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clock::DISRUPTION;
 use crate::kv::LeaseEnd;
 use crate::node::{Lapse, LeaseCounts, LeaseTotals};
 use crate::server::metrics::stopwatch;
@@ -89,6 +90,10 @@ impl UnnamedEnds {
 
 fn lapse_reason(lapse: Lapse) -> String {
     match lapse {
+        Lapse::StoodStill(time) if time >= DISRUPTION => {
+            "the hypervisor disrupted the clocks of this machine, for how long is not known"
+                .to_owned()
+        }
         Lapse::StoodStill(time) => format!(
             "this leader was paused for {time:.1?} and could renew no lease; is the machine \
              overloaded, or was it suspended?"

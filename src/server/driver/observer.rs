@@ -76,6 +76,8 @@ pub(crate) struct Reporter {
     pub(crate) lease_log: LeaseLog,
     pub(crate) elections: Elections,
     pub(crate) renewals: Renewals,
+    /// Disruptions of the clocks that were told.
+    pub(crate) disruptions: u64,
 }
 
 /// Who the members are, for those who speak with them and those who ask.
@@ -140,6 +142,10 @@ impl Observer for Reporter {
         }
         if old.clock_regressions != new.clock_regressions {
             self.clock_went_back(new.clock_regressions);
+        }
+        let disruptions = crate::clock::disruptions().unwrap_or(0);
+        if disruptions != std::mem::replace(&mut self.disruptions, disruptions) {
+            self.clocks_disrupted(disruptions);
         }
         if !old.lease_tripped && new.lease_tripped {
             tracing::error!(
@@ -322,6 +328,15 @@ impl Reporter {
                 tracing::warn!(node = %self.name, "log disk answers again");
             }
         }
+    }
+
+    fn clocks_disrupted(&self, times: u64) {
+        tracing::warn!(
+            node = %self.name,
+            times,
+            "the hypervisor disrupted the clocks of this machine (live migration, a restored memory image): the \
+             leader leases of before are over"
+        );
     }
 
     fn clock_went_back(&self, times: u64) {

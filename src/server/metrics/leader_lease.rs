@@ -24,6 +24,8 @@ metrics! {
             "Reads that found no valid leader lease.";
         pub clock_jumps: Counter = "leasehold_clock_jump_total",
             "Clock readings that went backwards or jumped ahead.";
+        pub clock_disruptions: Counter = "leasehold_clock_disruptions_total",
+            "Times the hypervisor disrupted this machine's clocks, as a VMClock device tells.";
         clock_drift_ratio: Lookup<Gauge> = "leasehold_clock_drift_ratio",
             "Rate of the peer's clock relative to this node's over the last minutes, minus one: \
              1e-6 means that it gains one microsecond per second.";

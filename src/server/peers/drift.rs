@@ -65,8 +65,11 @@ impl Track {
             ahead: theirs - at,
         };
         match self.spans.back_mut() {
-            // Our clock ran backwards, so earlier readings cannot be compared with later ones.
-            Some(last) if at < last.at => self.spans.clear(),
+            // Our clock ran backwards, or one of the two leapt ahead, as after a suspend or where the hypervisor
+            // has disrupted it: earlier readings cannot be compared with later ones.
+            Some(last) if at < last.at || (span.ahead - last.ahead).abs() > SPAN_NANOS => {
+                self.spans.clear();
+            }
             Some(last) if at - last.began < SPAN_NANOS => {
                 if span.ahead >= last.ahead {
                     (last.at, last.ahead) = (at, span.ahead);
@@ -134,6 +137,27 @@ mod tests {
     fn nothing_is_told_of_a_short_acquaintance() {
         assert_eq!(told(0.5, 0.5, 29), None);
         assert!(told(0.5, 0.5, 40).is_some());
+    }
+
+    /// P17: time that only the boot clock counts is no drift.
+    #[test]
+    fn a_clock_that_leaps_ahead_is_watched_from_there_on_and_drifts_no_more_than_before() {
+        let mut drift = Drift::default();
+        for second in 1..=300_u64 {
+            let nanos = |seconds: u64| seconds * 1_000_000_000;
+            let leap = if second < 100 { 0 } else { 30 * 24 * 3_600 };
+            let theirs = PeerClock {
+                boot: nanos(second + leap),
+                raw: nanos(second),
+            };
+            let told = drift.heard(theirs, Instant::from_nanos(nanos(second)));
+            assert!(told.is_none_or(|told| told.abs() < 1e-9), "{told:?}");
+            match second {
+                99 | 300 => assert!(told.is_some()),
+                100 => assert!(told.is_none()),
+                _ => {}
+            }
+        }
     }
 
     #[test]

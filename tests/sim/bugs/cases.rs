@@ -115,6 +115,8 @@ pub(super) const CASES: &[Case] = &[
     witness(&[CampaignOverStepBack]),
     witness(&[SuspendUnseen]),
     witness(&[SlewUnseen]),
+    witness(&[DisruptionUnseen]),
+    witness(&[DisruptionEndsPromises]),
     witness(&[BeforeByRaw]),
     witness(&[AfterByBoot]),
     witness(&[RawStepUnseen]),

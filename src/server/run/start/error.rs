@@ -44,6 +44,18 @@ pub enum StartError {
         /// The cluster of the peer port's certificate.
         peer: ClusterId,
     },
+    /// The VMClock device that the configuration names cannot be used.
+    #[error(
+        "node.vm_clock = `{}`: {source}; name a VMClock device that this user may read, or leave the setting \
+         out",
+        device.display()
+    )]
+    VmClock {
+        /// The device.
+        device: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),

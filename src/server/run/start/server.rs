@@ -1,6 +1,8 @@
 //! A node, made stage by stage.
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -14,7 +16,8 @@ use super::identity::Identity;
 use super::ports::{Ports, sessions};
 use super::tasks::Tasks;
 use super::threads::Threads;
-use crate::clock::SystemClock;
+use crate::clock;
+use crate::clock::{SystemClock, VM_CLOCK_DEVICE};
 use crate::raft::Status;
 use crate::server::admin::AdminServer;
 use crate::server::admin::log_control::LogControl;
@@ -92,11 +95,13 @@ impl Server {
         clock: Arc<dyn Clock>,
         mut reached: impl FnMut(Stage),
     ) -> Result<Self, StartError> {
+        let unwatched = watch_vm_clock(&config)?;
         let identity = Identity::new(&config, clock).await?;
         reached(Stage::Identity);
         let admin = AdminPorts::new(&config, &identity).await?;
         reached(Stage::AdminPorts);
-        let disks = Disks::new(&config, &identity, &admin.metrics).await?;
+        let mut disks = Disks::new(&config, &identity, &admin.metrics).await?;
+        disks.warnings.warnings.extend(unwatched);
         reached(Stage::Disks);
         let metrics = admin.metrics.clone();
         let Core { shared, replica } = Core::new(
@@ -148,5 +153,38 @@ impl Server {
             tasks,
             threads,
         })
+    }
+}
+
+/// Asks the VMClock device from here on, if there is one. Returns a warning if there is and it cannot be asked.
+fn watch_vm_clock(config: &Config) -> Result<Option<String>, StartError> {
+    let node = &config.node.name;
+    let device = config.node.vm_clock.clone();
+    let path = device
+        .as_deref()
+        .unwrap_or_else(|| Path::new(VM_CLOCK_DEVICE));
+    match clock::watch_vm_clock(path) {
+        Ok(()) => {
+            tracing::info!(
+                node,
+                "the hypervisor tells of disrupted clocks by {}",
+                path.display()
+            );
+            Ok(None)
+        }
+        Err(source) => match device {
+            Some(device) => Err(StartError::VmClock { device, source }),
+            None if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            None => {
+                let warning = format!(
+                    "this machine has a VMClock device, and it cannot be asked whether the hypervisor has disrupted \
+                     the clocks ({}: {source}): let the user of this process read it, or a live migration may make \
+                     leased reads stale",
+                    path.display()
+                );
+                tracing::warn!(node, "{warning}");
+                Ok(Some(warning))
+            }
+        },
     }
 }

@@ -323,6 +323,7 @@ impl Ground<'_> {
             lease_log: LeaseLog::new(),
             elections: Elections::default(),
             renewals: Renewals::new(config.timing.trusted_lease()),
+            disruptions: 0,
         };
         shared.node.status.store(Arc::new(replica.node.status()));
         let driver = Driver::new(

@@ -10,6 +10,17 @@
 //! - Apple's systems: `CLOCK_MONOTONIC`, which counts sleep there. `std::time::Instant` does not.
 //! - Windows: `std::time::Instant`, which is `QueryPerformanceCounter`, which counts sleep.
 //! - Elsewhere: `std::time::Instant`, which may stop. See [`COUNTS_SLEEP`].
+//!
+//! A hypervisor may stop a guest together with both clocks. Where it says so by a VMClock device
+//! (`vm_clock.rs`), that is time of unknown length which one of the two clocks has counted: see
+//! [`watch_vm_clock`].
+
+#[cfg(target_os = "linux")]
+mod vm_clock;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
 
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 use rustix::time::ClockId;
@@ -33,7 +44,12 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[cfg(target_os = "linux")]
     fn now(&self) -> Instant {
-        pair(nanos)
+        let now = pair(nanos);
+        // Asked after the clocks were read (P17): what happens later is not in this reading.
+        match VM_CLOCK.get() {
+            Some(vm_clock) => disrupted(now, vm_clock.disruptions()),
+            None => now,
+        }
     }
 
     #[cfg(target_vendor = "apple")]
@@ -54,6 +70,74 @@ impl Clock for SystemClock {
         // One second ahead of zero: zero stands before every reading.
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         Instant::from_nanos(nanos.saturating_add(1_000_000_000))
+    }
+}
+
+#[cfg(target_os = "linux")]
+static VM_CLOCK: std::sync::OnceLock<vm_clock::VmClock> = std::sync::OnceLock::new();
+
+/// Where Linux shows the VMClock device of a guest that has one.
+pub const VM_CLOCK_DEVICE: &str = "/dev/vmclock0";
+
+/// Has [`SystemClock`] ask the VMClock device at `device`, for as long as the process runs, whether the hypervisor
+/// has disrupted the machine's clocks: a live migration, a memory image that was restored, a pause that they did
+/// not count. From each disruption on, the boot clock reads [`DISRUPTION`] more and the raw clock does not, as if the
+/// machine had been suspended for that long: the leader leases that were held are over, and promises to
+/// voters last (P17). A second device in one process is not asked.
+///
+/// # Errors
+/// The device is missing, cannot be read, or is something else. On systems other than Linux there is none.
+pub fn watch_vm_clock(device: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let vm_clock = vm_clock::VmClock::open(device)?;
+        // An error if there is one already, which then stays.
+        let _ = VM_CLOCK.set(vm_clock);
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = device;
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+}
+
+/// How often the hypervisor has disrupted this machine's clocks since [`watch_vm_clock`], as far as any reading has
+/// seen; `None` if no device is asked.
+pub fn disruptions() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        VM_CLOCK.get().map(vm_clock::VmClock::seen)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        None
+    }
+}
+
+/// What the boot clock counts for a disruption, of whose length nothing is known: longer than any leader lease, and
+/// than a client lease is of use for.
+pub const DISRUPTION: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// A reading after so many disruptions. If it is not known how many there were, time without end may have passed.
+#[cfg(target_os = "linux")]
+fn disrupted(now: Instant, disruptions: Option<u64>) -> Instant {
+    let passed = match disruptions {
+        Some(disruptions) => {
+            disruptions.saturating_mul(DISRUPTION.as_secs().saturating_mul(1_000_000_000))
+        }
+        None => u64::MAX,
+    };
+    let passed = match planted!(DisruptionUnseen) {
+        true => 0,
+        false => passed,
+    };
+    Instant {
+        boot: now.boot.saturating_add(passed),
+        raw: match planted!(DisruptionEndsPromises) {
+            true => now.raw.saturating_add(passed),
+            false => now.raw,
+        },
     }
 }
 
@@ -128,6 +212,24 @@ mod tests {
         };
         let (boot, raw) = (50_000, 20_100);
         assert_eq!(pair(slept), Instant { boot, raw });
+    }
+
+    /// P17: what the hypervisor did not let the clocks count ends what a leader trusts, and no promise.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disruption_is_time_that_only_the_clock_that_ends_leases_has_counted() {
+        let before = Instant::from_nanos(5_000_000_000);
+        let deadline = before + Duration::from_secs(3_600);
+        assert!(disrupted(before, Some(0)).certainly_before(deadline));
+        for disruptions in [Some(1), Some(2), Some(u64::MAX), None] {
+            let now = disrupted(before, disruptions);
+            assert!(!now.certainly_before(deadline), "{disruptions:?}");
+            assert!(!now.certainly_after(deadline), "{disruptions:?}");
+            // What is granted after it is good for as long as ever, while more can be counted.
+            let anew = now + Duration::from_secs(1);
+            let counts = disruptions.is_some_and(|disruptions| disruptions < 100);
+            assert_eq!(now.certainly_before(anew), counts, "{disruptions:?}");
+        }
     }
 
     #[cfg(target_os = "linux")]
