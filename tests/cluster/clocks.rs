@@ -79,7 +79,7 @@ async fn a_leader_whose_clocks_were_disrupted_serves_nothing_under_the_lease_of_
             break;
         }
     }
-    // What is confirmed after it is a lease as any other.
+    // Whoever leads then has a lease as any other.
     let leader = cluster.wait_for_lease();
     let client = cluster.client_at(&[leader]).await;
     assert!(client.get("k", None).await.unwrap().value().is_some());

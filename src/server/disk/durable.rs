@@ -129,6 +129,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    #[cfg(debug_assertions)]
     use crate::server::threads::spawn;
 
     #[test]
