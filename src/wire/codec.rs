@@ -35,6 +35,8 @@ const TRANSFER_BYTES_MAX: usize = 64;
 const STANDING_BYTES_MAX: usize = 64 * (64 + 1) + 64;
 /// A chunk of a state with its length.
 const STATE_CHUNK_BYTES_MAX: usize = (256 << 10) + 8;
+/// What a request that is forwarded has around its call or reply: an author, and a few numbers.
+const FORWARD_BYTES_MAX: usize = 1 << 10;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
 const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
@@ -67,6 +69,10 @@ pub enum Kind {
     StateChunk = 20,
     /// What the cluster knows of a node.
     Standing = 21,
+    /// A request for the leader, from the node that received it.
+    Forward = 22,
+    /// The leader's answer to one.
+    ForwardReply = 23,
 }
 
 impl Kind {
@@ -83,6 +89,8 @@ impl Kind {
             19 => Self::Transfer,
             20 => Self::StateChunk,
             21 => Self::Standing,
+            22 => Self::Forward,
+            23 => Self::ForwardReply,
             _ => return None,
         })
     }
@@ -120,6 +128,8 @@ impl Kind {
             Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
             Self::Reply => limits.reply_bytes_max,
+            Self::Forward => limits.call_bytes_max + FORWARD_BYTES_MAX,
+            Self::ForwardReply => limits.reply_bytes_max + FORWARD_BYTES_MAX,
             Self::Watch => limits.watch_bytes_max,
             Self::Raft => limits.raft_bytes_max,
         }
@@ -198,6 +208,8 @@ impl Door {
                     | Kind::Transfer
                     | Kind::StateChunk
                     | Kind::Standing
+                    | Kind::Forward
+                    | Kind::ForwardReply
             ),
         }
     }
@@ -263,6 +275,21 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// A frame with this body, that travels no further than this process.
+    ///
+    /// # Errors
+    /// [`WireError::TooLong`]: it could not be sent either.
+    pub fn new<T: Body>(body: &T, limits: &FrameLimits) -> Result<Self, WireError> {
+        let mut out = BytesMut::new();
+        encode(body, limits, &mut out)?;
+        out.advance(HEADER_BYTES);
+        Ok(Self {
+            kind: T::KIND,
+            version: T::KIND.written_version(),
+            body: out.freeze(),
+        })
+    }
+
     /// Decodes the body.
     ///
     /// # Errors

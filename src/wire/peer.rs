@@ -7,6 +7,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::api::{Call, Error, Response};
+use crate::kv::access::Author;
 use crate::raft::{APPEND_WEIGHT_MAX, Envelope, MEMBERS_MAX, bounded};
 use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId};
 use crate::wire::{Body, Kind, VersionRange};
@@ -115,6 +117,35 @@ pub struct StateChunk {
     pub bytes: Bytes,
 }
 
+/// A request that a node has received and that only the leader can carry out, on a two-way stream of
+/// such requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// Chosen by the sender, unique on its stream.
+    pub id: u64,
+    /// In whose name it is to be carried out, if that has to be known.
+    pub author: Option<Author>,
+    /// What is asked, with the time that its client still waits.
+    pub call: Call,
+}
+
+/// The leader's answer to a [`Forward`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardReply {
+    /// Which request it answers.
+    pub id: u64,
+    /// The answer.
+    pub result: Result<Response, Error>,
+    /// How far the leader had applied the log: the entry of the request, if it became one, is contained.
+    pub applied: LogIndex,
+}
+
+impl Body for Forward {
+    const KIND: Kind = Kind::Forward;
+}
+impl Body for ForwardReply {
+    const KIND: Kind = Kind::ForwardReply;
+}
 impl Body for Transfer {
     const KIND: Kind = Kind::Transfer;
 }

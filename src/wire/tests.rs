@@ -14,7 +14,8 @@ use crate::raft::{
 use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
 use crate::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
 use crate::wire::peer::{
-    FRAME_WEIGHT_MAX, MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer,
+    FRAME_WEIGHT_MAX, Forward, ForwardReply, MemberStanding, PeerClock, PeerHello, Raft,
+    StateChunk, Transfer,
 };
 use crate::wire::state::CHUNK_BYTES_MAX;
 use crate::wire::{
@@ -238,6 +239,22 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
                 bytes: Bytes::from_static(b"ab"),
             }),
             "03000000140100b4344471026162",
+        ),
+        (
+            encoded(&Forward {
+                id: 3,
+                author: None,
+                call: put_frame(1, 3).call,
+            }),
+            "18000000160100d3b53a310300d00f000001ac02020101036b65790376767601000000",
+        ),
+        (
+            encoded(&ForwardReply {
+                id: 3,
+                result: refusal.result.clone(),
+                applied: LogIndex(9),
+            }),
+            "0f00000017010039037cb703010201030103683a3100026e6f09",
         ),
     ];
     let found: Vec<String> = golden.iter().map(|(bytes, _)| hex(bytes)).collect();
@@ -565,6 +582,8 @@ proptest! {
         let _ = frame(Kind::Transfer).decode::<Transfer>();
         let _ = frame(Kind::StateChunk).decode::<StateChunk>();
         let _ = frame(Kind::Standing).decode::<MemberStanding>();
+        let _ = frame(Kind::Forward).decode::<Forward>();
+        let _ = frame(Kind::ForwardReply).decode::<ForwardReply>();
     }
 
     #[test]

@@ -8,7 +8,9 @@ use leasehold::api::{Compare, Limits, Request, TXN_PARTS_MAX, TxnOp, WatchMessag
 use leasehold::kv::{Command, Operation};
 use leasehold::raft::COMMAND_BYTES_MAX;
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
-use leasehold::wire::peer::{MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer};
+use leasehold::wire::peer::{
+    Forward, ForwardReply, MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer,
+};
 use leasehold::wire::{Body, Door, Frame, FrameLimits, FrameReader, Kind, encode};
 
 use super::draw::Draw;
@@ -114,7 +116,9 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
         | Kind::PeerClock
         | Kind::Transfer
         | Kind::StateChunk
-        | Kind::Standing => Door::Peer,
+        | Kind::Standing
+        | Kind::Forward
+        | Kind::ForwardReply => Door::Peer,
     };
     let (frames, end) = read_all(door, &written, 7);
     assert_eq!(end, Ok(()), "what we write we can read");
@@ -167,6 +171,8 @@ fn decode_any(frame: &Frame) {
         Kind::Transfer => drop(frame.decode::<Transfer>()),
         Kind::StateChunk => drop(frame.decode::<StateChunk>()),
         Kind::Standing => drop(frame.decode::<MemberStanding>()),
+        Kind::Forward => drop(frame.decode::<Forward>()),
+        Kind::ForwardReply => drop(frame.decode::<ForwardReply>()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sends the effects of the node to the threads that carry them out, and their reports to the driver.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::log::LogError;
 use crate::node::Input;
@@ -22,6 +23,10 @@ use crate::server::threads::queue::BatchQueue;
 use crate::time::Clock;
 use crate::transport::FrameStream;
 use crate::types::{BootstrapId, Incarnation, LogId, LogIndex, NodeId};
+use crate::wire::{Frame, Kind};
+
+/// How long a peer that opens a stream may take to say what it is for.
+const FIRST_WORD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Carries out the effects of the node, or sends them to the thread that does. None of these may block.
 pub(crate) trait Effects: Send {
@@ -96,10 +101,36 @@ pub(crate) struct Post {
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) doubles: Arc<Doubles>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) incoming: Arc<StateReceiver>,
+    pub(crate) streams: Arc<StreamRouter>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) standing: Arc<OwnStanding>,
     pub(crate) exit: Exit,
+}
+
+/// Takes each two-way stream of a peer to what its first frames are for: a state that is sent, or
+/// requests for the leader.
+pub(crate) struct StreamRouter {
+    pub(crate) incoming: Arc<StateReceiver>,
+    /// Serves the requests that other nodes forward, once clients are served.
+    pub(crate) forwards: OnceLock<StreamHandler>,
+}
+
+/// Serves a stream on which a first batch of frames has arrived.
+pub(crate) type StreamHandler = Box<dyn Fn(FrameStream, Vec<Frame>) + Send + Sync>;
+
+impl StreamRouter {
+    async fn take(self: Arc<Self>, from: NodeId, mut stream: FrameStream) {
+        let mut first = Vec::new();
+        let read = tokio::time::timeout(FIRST_WORD_PATIENCE, stream.read_batch(&mut first));
+        if !matches!(read.await, Ok(Ok(()))) {
+            return;
+        }
+        match (first.first().map(|frame| frame.kind), self.forwards.get()) {
+            (Some(Kind::Forward), Some(serve)) => serve(stream, first),
+            (Some(Kind::Forward), None) => {}
+            _ => self.incoming.clone().receive(from, stream, &first).await,
+        }
+    }
 }
 
 impl PeerHandler for Post {
@@ -145,7 +176,7 @@ impl PeerHandler for Post {
     }
 
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
-        tokio::spawn(Arc::clone(&self.incoming).receive(peer.id, stream));
+        tokio::spawn(Arc::clone(&self.streams).take(peer.id, stream));
     }
 
     fn on_drift(&self, peer: &PeerInfo, ratio: f64) {

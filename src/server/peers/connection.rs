@@ -409,7 +409,7 @@ async fn carry(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
         Arc::clone(&hub),
         Arc::clone(&route),
     ));
-    tasks.spawn(accept_transfers(
+    tasks.spawn(accept_two_way(
         connection.clone(),
         Arc::clone(&hub),
         Arc::clone(&route),
@@ -511,8 +511,8 @@ async fn write(sender: &mut FrameSender, bytes: &mut BytesMut) -> bool {
     sender.write(bytes.split().freeze()).await.is_ok()
 }
 
-/// Passes on the two-way streams that the other side opens: each is a transfer.
-async fn accept_transfers(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
+/// Passes on the two-way streams that the other side opens: a transfer, or forwarded requests.
+async fn accept_two_way(connection: Connection, hub: Arc<Hub>, route: Arc<Route>) {
     // The transport bounds how many there are at one time.
     while let Ok(stream) = connection.accept_stream().await {
         hub.stream(&route.info, stream);

@@ -53,7 +53,7 @@ pub trait PeerHandler: Send + Sync + 'static {
         let _ = (peer, ratio);
     }
 
-    /// This member has opened a two-way stream, on which it wants to send something large. Called
+    /// This member has opened a two-way stream, on which it wants to send a state or requests. Called
     /// inside the runtime of the peers, where tasks may be spawned for it.
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
         let _ = (peer, stream);

@@ -236,7 +236,7 @@ impl Hub {
             .map(|active| active.connection.clone())
     }
 
-    /// Passes on a stream that a member has opened for a transfer.
+    /// Passes on a two-way stream that a member has opened.
     pub(super) fn stream(&self, peer: &PeerInfo, stream: FrameStream) {
         self.handler.on_stream(peer, stream);
     }

@@ -25,6 +25,8 @@ pub(super) struct BlockingTask {
     pub(super) author: Option<Author>,
     /// When the request arrived: its timeout runs from then on.
     pub(super) arrived: Instant,
+    /// Whether it may go to the leader.
+    pub(super) forwards: bool,
 }
 
 impl BlockingTask {
@@ -56,13 +58,14 @@ impl BlockingTask {
             });
             let refusal = match done.await {
                 Ok(Ok(Ok(call))) => {
-                    return self.shared.mailbox.send(Mail::Request {
+                    let mail = Mail::Request {
                         call,
                         arrived: self.arrived,
                         author: self.author,
                         outbox: self.outbox,
                         frame: self.frame,
-                    });
+                    };
+                    return self.shared.send([mail], self.forwards);
                 }
                 Ok(Ok(Err(refusal))) => refusal,
                 Ok(Err(error)) => self.shared.fail(error),

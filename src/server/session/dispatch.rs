@@ -48,6 +48,8 @@ pub(super) struct Session {
     pub(super) shared: Arc<Sessions>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) connection: Arc<ConnectionState>,
+    /// What only the leader carries out is taken to it; otherwise its client is told who that is.
+    pub(super) forwards: bool,
     /// Requests of this stream that wait for an answer.
     pub(super) waiting: BTreeMap<u64, PendingRequest>,
     /// For the audit log, until the requests are answered.
@@ -69,6 +71,7 @@ impl Session {
         Self {
             shared,
             connection,
+            forwards: false,
             outbox: Arc::default(),
             waiting: BTreeMap::new(),
             notes: BTreeMap::new(),
@@ -171,10 +174,10 @@ impl Session {
         }
     }
 
-    /// Sends the enqueued requests to the driver, in one step.
+    /// Sends the enqueued requests to the driver, or the leader, in one step.
     pub(super) fn submit(&mut self) {
         if !self.leaving.is_empty() {
-            self.shared.mailbox.send_all(self.leaving.drain(..));
+            self.shared.send(self.leaving.drain(..), self.forwards);
         }
     }
 
@@ -381,6 +384,7 @@ impl Session {
             // The rules of a follower may be old.
             let refusal = match self.shared.node.published.role() {
                 Role::Leader => denied,
+                _ if self.forwards => denied,
                 _ => self.shared.node.not_leader(),
             };
             return self.reply(frame, method, Err(refusal));
@@ -395,6 +399,7 @@ impl Session {
                 frame,
                 author,
                 arrived: timing.phases.began(),
+                forwards: self.forwards,
             };
             task.spawn(call);
         }

@@ -14,12 +14,13 @@ use crate::node::{Captured, Demand, ReadResult, Reader, Source};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::quota::Room;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
-use crate::server::mail::Mailbox;
+use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::ReadFallback;
 use crate::server::session::admission::Backlog;
 use crate::server::session::auth::Access;
 use crate::server::session::budget::ByteBudget;
 use crate::server::session::exports::Exports;
+use crate::server::session::forward::Forwarder;
 use crate::server::session::origins::Origins;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::Watches;
@@ -38,6 +39,8 @@ pub(crate) struct Sessions {
     pub(crate) serving: Serving,
     pub(crate) accounting: Accounting,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// Takes requests to the leader, where another node leads.
+    pub(crate) forwarder: Option<Forwarder>,
     /// Requests of all connections that wait for the driver, a scan or the watch thread.
     pub(crate) in_flight: AtomicUsize,
     /// Emptied, this node would bootstrap a cluster by itself, so it adds no members.
@@ -94,6 +97,19 @@ impl Sessions {
     /// Requests that wait for an answer, those aside that are answered on the spot.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Sends requests on: to the driver of this node, or, if they may be `forwarded`, to the leader.
+    pub(super) fn send(&self, requests: impl IntoIterator<Item = Mail>, forwarded: bool) {
+        match self.forwarder.as_ref().filter(|_| forwarded) {
+            None => self.mailbox.send_all(requests.into_iter()),
+            Some(forwarder) => {
+                let own = requests.into_iter().filter_map(|mail| forwarder.send(mail));
+                // Not while the mailbox is locked.
+                let own: Vec<Mail> = own.collect();
+                self.mailbox.send_all(own.into_iter());
+            }
+        }
     }
 
     /// The store failed, which ends this node. The refusal of the request that met the failure.

@@ -97,7 +97,7 @@ impl Session {
 
     /// Takes the answers that have arrived. Whether there were any; if not, the task is woken when there
     /// are. What was done for a request need not be held for it any more.
-    fn collect_answers(&mut self, cx: &Context<'_>) -> bool {
+    pub(super) fn collect_answers(&mut self, cx: &Context<'_>) -> bool {
         let known = self.answers.len();
         if !self.outbox.poll_take(cx, &mut self.answers) {
             return false;

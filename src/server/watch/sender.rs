@@ -64,6 +64,11 @@ impl WatchSender {
         )
     }
 
+    /// That of a client whose watches are not sent here.
+    pub(crate) fn idle(client: &str, address: SocketAddr) -> Arc<Self> {
+        Self::with(client, Some(address))
+    }
+
     /// One without a connection, for tests.
     #[cfg(test)]
     pub(crate) fn new() -> Arc<Self> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{CHUNKS_AHEAD, KEPT_FOR, STALLED_AFTER, hear, say};
+use super::{CHUNKS_AHEAD, KEPT_FOR, STALLED_AFTER, say};
 use crate::node::Input;
 use crate::raft::LogBase;
 use crate::server::disk::data_dir::DataDir;
@@ -22,8 +22,8 @@ use crate::server::threads::spawn;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{FrameReceiver, FrameStream};
 use crate::types::{ClusterId, LogId, NodeId};
-use crate::wire::FrameLimits;
 use crate::wire::peer::{StateChunk, Transfer};
+use crate::wire::{Frame, FrameLimits};
 
 /// See [`super`].
 pub(crate) struct StateReceiver {
@@ -101,10 +101,18 @@ impl TransferError {
 }
 
 impl StateReceiver {
-    /// Takes a state in that the member `from` offers on `stream`.
-    pub(crate) async fn receive(self: Arc<Self>, from: NodeId, stream: FrameStream) {
+    /// Takes a state in that the member `from` offers on `stream`, as the `first` frames of that say.
+    pub(crate) async fn receive(
+        self: Arc<Self>,
+        from: NodeId,
+        stream: FrameStream,
+        first: &[Frame],
+    ) {
         let (mut sender, mut receiver) = stream.split();
-        let Ok(Transfer::Offer { export, base }) = hear(&mut receiver, STALLED_AFTER).await else {
+        let [offer] = first else {
+            return;
+        };
+        let Ok(Transfer::Offer { export, base }) = receiver.decode(offer) else {
             return;
         };
         let Ok(kept) = self.claim(from, export) else {

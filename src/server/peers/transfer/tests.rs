@@ -40,8 +40,14 @@ struct Receiver {
 
 impl PeerHandler for Receiver {
     fn on_message(&self, _: Envelope) {}
-    fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {
-        tokio::spawn(Arc::clone(&self.incoming).receive(peer.id, stream));
+    fn on_stream(&self, peer: &PeerInfo, mut stream: FrameStream) {
+        let (incoming, from) = (Arc::clone(&self.incoming), peer.id);
+        tokio::spawn(async move {
+            let mut first = Vec::new();
+            if stream.read_batch(&mut first).await.is_ok() {
+                incoming.receive(from, stream, &first).await;
+            }
+        });
     }
 }
 

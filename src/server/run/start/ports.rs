@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::core::Shared;
 use super::error::{StartError, io_error};
+use super::etcd_port;
 use super::identity::Identity;
 use super::recovery::store_options;
 use crate::node::Reader;
@@ -15,7 +16,8 @@ use crate::server::admin::service::AdvertisedAddresses;
 use crate::server::config::Config;
 use crate::server::disk::quota::Room;
 use crate::server::disk::state_dirs::StateDirs;
-use crate::server::driver::effects::Post;
+use crate::server::driver::effects::{Post, StreamRouter};
+use crate::server::etcd::EtcdListener;
 use crate::server::metrics::Sampler;
 use crate::server::peers::transfer::{SendRate, StateReceiver, StateSender};
 use crate::server::peers::{Peers, PeersConfig, Roster};
@@ -26,7 +28,8 @@ use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::ExporterTask;
 use crate::server::session::{
-    Accounting, Serving, SessionLimits, Sessions, SlowLog, StorageSize, traces,
+    Accounting, ForwardService, Forwarder, Serving, SessionLimits, Sessions, SlowLog, StorageSize,
+    traces,
 };
 use crate::sync::Mutex;
 use crate::transport::{Admission, ClientListener, ListenerConfig};
@@ -42,7 +45,11 @@ pub(super) struct Ports {
     pub(super) advertised: AdvertisedAddresses,
     /// States on their way here, and from here.
     pub(super) incoming: Arc<StateReceiver>,
+    /// Where the two-way streams of peers go.
+    pub(super) streams: Arc<StreamRouter>,
     pub(super) outgoing: Arc<StateSender>,
+    /// The port for etcd's clients.
+    pub(super) etcd: Option<EtcdListener>,
 }
 
 impl Ports {
@@ -80,17 +87,12 @@ impl Ports {
             .node
             .directory
             .learn(identity.member_id, "", &advertised.client);
-        let incoming = Arc::new(StateReceiver {
-            cluster: identity.cluster_id,
-            state_dirs,
-            data_dir: identity.data_dir.clone(),
-            options: store_options(config),
-            mailbox: shared.mailbox.clone(),
-            metrics: shared.metrics.clone(),
-            limits: frame_limits,
-            slot: Mutex::default(),
+        let incoming = Arc::new(state_receiver(config, identity, shared, state_dirs));
+        let streams = Arc::new(StreamRouter {
+            incoming: incoming.clone(),
+            forwards: OnceLock::new(),
         });
-        let peers = start_peers(config, identity, shared, &advertised, roster, &incoming).await?;
+        let peers = start_peers(config, identity, shared, &advertised, roster, &streams).await?;
         let outgoing = StateSender {
             cluster: identity.cluster_id,
             member: identity.member_id,
@@ -111,8 +113,28 @@ impl Ports {
             peers,
             advertised,
             incoming,
+            streams,
             outgoing: Arc::new(outgoing),
+            etcd: etcd_port::bind(config).await?,
         })
+    }
+}
+
+fn state_receiver(
+    config: &Config,
+    identity: &Identity,
+    shared: &Shared,
+    state_dirs: StateDirs,
+) -> StateReceiver {
+    StateReceiver {
+        cluster: identity.cluster_id,
+        state_dirs,
+        data_dir: identity.data_dir.clone(),
+        options: store_options(config),
+        mailbox: shared.mailbox.clone(),
+        metrics: shared.metrics.clone(),
+        limits: FrameLimits::of(&config.limits),
+        slot: Mutex::default(),
     }
 }
 
@@ -122,7 +144,7 @@ async fn start_peers(
     shared: &Shared,
     advertised: &AdvertisedAddresses,
     roster: Roster,
-    incoming: &Arc<StateReceiver>,
+    streams: &Arc<StreamRouter>,
 ) -> Result<Arc<Peers>, StartError> {
     let peers_config = PeersConfig {
         bind: config.listen.peer,
@@ -143,7 +165,7 @@ async fn start_peers(
         contacts: shared.node.contacts.clone(),
         doubles: shared.node.doubles.clone(),
         clock: shared.node.clock.clone(),
-        incoming: incoming.clone(),
+        streams: streams.clone(),
         metrics: shared.metrics.clone(),
         standing: shared.standing.clone(),
         exit: shared.exit.clone(),
@@ -167,6 +189,7 @@ pub(super) fn sessions(
     config: &Config,
     identity: &Identity,
     shared: &Shared,
+    ports: &Ports,
     audit: Option<Audit>,
 ) -> (Arc<Sessions>, Option<ExporterTask>) {
     let (traces, exporting) = traces::start(
@@ -198,11 +221,28 @@ pub(super) fn sessions(
             sampler: Sampler::default(),
         },
         mailbox: shared.mailbox.clone(),
+        forwarder: Some(Forwarder::new(
+            identity.member_id,
+            shared.node.published.clone(),
+            Arc::downgrade(&ports.peers),
+            shared.mailbox.clone(),
+            shared.store.clone(),
+            FrameLimits::of(&config.limits),
+        )),
         in_flight: AtomicUsize::new(0),
         bootstraps_alone: bootstraps_alone(config.cluster.state, config.cluster.initial.len()),
         on_fatal: shared.fatal.for_store(),
     };
-    (Arc::new(sessions), exporting)
+    let sessions = Arc::new(sessions);
+    // Not on the thread of heartbeats, which accepts the streams.
+    let (service, runtime) = (
+        ForwardService::new(sessions.clone()),
+        tokio::runtime::Handle::current(),
+    );
+    let serve = move |stream, first| drop(runtime.spawn(service.clone().serve(stream, first)));
+    // It is set here, and nowhere else.
+    let _ = ports.streams.forwards.set(Box::new(serve));
+    (sessions, exporting)
 }
 
 fn serving(config: &Config, identity: &Identity, shared: &Shared) -> Serving {

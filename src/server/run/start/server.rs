@@ -115,12 +115,12 @@ impl Server {
         );
         reached(Stage::Core);
         let roster = replica.roster.clone();
-        let ports = Ports::new(&config, &identity, &shared, disks.state_dirs, roster).await?;
-        let (sessions, exporting) = sessions(&config, &identity, &shared, disks.audit);
+        let mut ports = Ports::new(&config, &identity, &shared, disks.state_dirs, roster).await?;
+        let (sessions, exporting) = sessions(&config, &identity, &shared, &ports, disks.audit);
         reached(Stage::Ports);
         let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;
         reached(Stage::Threads);
-        let tasks = Tasks::new(&config, &identity, &shared, &ports, &sessions);
+        let tasks = Tasks::new(&config, &identity, &shared, &mut ports, &sessions);
         let probes = tasks.node_probes(&shared, &ports, &sessions);
         let service = tasks.admin_service(&config, &shared, &ports, &sessions, options.log);
         let admin = admin.attach(probes, service);

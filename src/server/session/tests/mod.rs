@@ -191,6 +191,7 @@ impl World {
             serving,
             accounting,
             mailbox: Arc::default(),
+            forwarder: None,
             in_flight: AtomicUsize::new(0),
             bootstraps_alone: false,
             on_fatal: Box::new(|error| panic!("the store failed: {error}")),

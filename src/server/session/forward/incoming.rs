@@ -1,0 +1,188 @@
+//! The leader's side: carries out what another node was asked.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::BytesMut;
+
+use super::{UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded};
+use crate::api;
+use crate::api::{Error, ErrorKind, Response};
+use crate::server::mail::Mail;
+use crate::server::mail::outbox::{Delivery, HeldResources, Outbox};
+use crate::server::metrics::{Rejection, stopwatch};
+use crate::server::session::budget::InFlight;
+use crate::server::session::refusals::{slow_down, stopping};
+use crate::server::session::shared::Sessions;
+use crate::sync::Mutex;
+use crate::transport::{FrameReceiver, FrameSender, FrameStream};
+use crate::wire::peer::{Forward, ForwardReply};
+use crate::wire::{Frame, encode};
+
+/// How long a request that was refused for want of room should wait.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
+/// What a request costs beside its bytes while it waits.
+const REQUEST_BYTES: usize = 512;
+
+/// Serves the streams on which other nodes forward requests. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ForwardService {
+    sessions: Arc<Sessions>,
+}
+
+/// One stream.
+struct Stream {
+    sessions: Arc<Sessions>,
+    outbox: Arc<Outbox>,
+    under_way: InFlight,
+    /// What each request holds of the node.
+    held: Mutex<BTreeMap<u64, HeldResources>>,
+}
+
+impl ForwardService {
+    /// On a node with these sessions.
+    pub(crate) fn new(sessions: Arc<Sessions>) -> Self {
+        Self { sessions }
+    }
+
+    /// Serves a stream that another node has opened, and on which `first` has arrived, until that node
+    /// ends it. What is under way by then continues.
+    pub(crate) async fn serve(self, stream: FrameStream, first: Vec<Frame>) {
+        let (sender, receiver) = stream.split();
+        let stream = Arc::new(Stream {
+            sessions: self.sessions,
+            outbox: Arc::default(),
+            under_way: InFlight::new(UNDER_WAY_MAX),
+            held: Mutex::default(),
+        });
+        // How a stream ends is no news.
+        tokio::select! {
+            () = stream.take_in(receiver, first) => {}
+            () = stream.answer(sender) => {}
+        }
+        let held = std::mem::take(&mut *stream.held.lock());
+        stream.outbox.abandon(held);
+    }
+}
+
+impl Stream {
+    async fn take_in(&self, mut receiver: FrameReceiver, mut frames: Vec<Frame>) {
+        loop {
+            for frame in frames.drain(..) {
+                // Bad bytes close the connection and are counted below.
+                let Ok(forward) = receiver.decode::<Forward>(&frame) else {
+                    return;
+                };
+                let id = forward.id;
+                if let Err(refusal) = self.submit(forward, frame.body.len()) {
+                    self.under_way.enter();
+                    self.outbox.deliver(id, Delivery::Reply(Err(refusal)));
+                }
+            }
+            poll_fn(|cx| match self.under_way.poll_room(cx) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+            if receiver.read_batch(&mut frames).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Sends a request to the driver.
+    fn submit(&self, forward: Forward, bytes: usize) -> Result<(), Error> {
+        let Forward { id, author, call } = forward;
+        let spec = call.request.spec();
+        if !is_forwarded(spec.kind) {
+            return Err(Error::not_applied(
+                ErrorKind::Unsupported,
+                "requests of this kind are not forwarded",
+            ));
+        }
+        let sessions = &self.sessions;
+        if sessions.node.is_stopping() {
+            return Err(stopping());
+        }
+        api::validate(&call.request, &sessions.limits.requests)?;
+        let permit = sessions.limits.backlog.enter(spec.class);
+        let permit = permit.map_err(|full| slow_down(Rejection::Waiting, full.retry_after))?;
+        let reserved = sessions.limits.budget.take(bytes + REQUEST_BYTES);
+        let reserved = reserved.ok_or_else(|| slow_down(Rejection::Memory, RETRY_AFTER))?;
+        let held = self.held.lock().insert(id, Box::new((permit, reserved)));
+        self.under_way.enter();
+        drop(held);
+        sessions.mailbox.send(Mail::Request {
+            call,
+            arrived: stopwatch(),
+            author,
+            outbox: self.outbox.clone(),
+            frame: id,
+        });
+        Ok(())
+    }
+
+    async fn answer(&self, mut sender: FrameSender) {
+        let mut completions = Vec::new();
+        let mut bytes = BytesMut::new();
+        loop {
+            self.outbox.take(&mut completions).await;
+            let count = completions.len();
+            for (id, delivery, _) in completions.drain(..) {
+                drop(self.held.lock().remove(&id));
+                let result = match delivery {
+                    Delivery::Reply(result) => result,
+                    _ => Err(unexpected()),
+                };
+                self.encode(id, result, &mut bytes);
+            }
+            self.under_way.leave(count);
+            let write = sender.write(bytes.split().freeze());
+            if !matches!(
+                tokio::time::timeout(WRITE_PATIENCE, write).await,
+                Ok(Ok(()))
+            ) {
+                return;
+            }
+        }
+    }
+
+    /// Appends an answer. What it tells of was applied here before, so this node's applied index contains
+    /// it.
+    fn encode(&self, id: u64, result: Result<Response, Error>, bytes: &mut BytesMut) {
+        let applied = self.sessions.serving.store.applied();
+        let frames = &self.sessions.limits.frames;
+        let is_write = result.is_ok();
+        let answer = ForwardReply {
+            id,
+            result,
+            applied,
+        };
+        if encode(&answer, frames, bytes).is_ok() {
+            return;
+        }
+        let outcome = match is_write {
+            true => api::Outcome::Applied,
+            false => api::Outcome::Unknown,
+        };
+        let refusal = ForwardReply {
+            id,
+            result: Err(Error {
+                kind: ErrorKind::Internal,
+                outcome,
+                detail: "the answer is longer than a frame between nodes".to_owned(),
+            }),
+            applied,
+        };
+        encode(&refusal, frames, bytes).expect("an error of one sentence fits into a frame");
+    }
+}
+
+fn unexpected() -> Error {
+    Error::unknown(
+        ErrorKind::Internal,
+        "the driver answered a forwarded request as if it were a read",
+    )
+}

@@ -1,0 +1,32 @@
+//! Requests that reach a node which does not lead, and that only the leader can carry out: they go to the
+//! leader over the connection between the two, and their answers come back.
+//!
+//! The node that received a request judges who makes it, admits it, and accounts for it; to the leader
+//! it is one more request, admitted again, made in the name of the author that its node gives. Only
+//! nodes speak on these connections, so the author is believed.
+//!
+//! A node answers only once it has applied the entry itself ([`outgoing`]): what its client reads,
+//! lists or watches here afterwards shows the write. No session protects these requests: if the leader
+//! or the connection is lost, it is not known what became of them.
+
+mod incoming;
+mod outgoing;
+
+use std::time::Duration;
+
+pub(crate) use incoming::ForwardService;
+pub(crate) use outgoing::Forwarder;
+
+use crate::api::RequestKind;
+
+/// Requests that one node may have under way at another.
+const UNDER_WAY_MAX: usize = 4_096;
+/// Behind heartbeats, like log entries.
+const PRIORITY: i32 = 0;
+/// How long the other side may take to make room for what is written.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the leader carries requests of `kind` out for other nodes, and answers them by itself.
+fn is_forwarded(kind: RequestKind) -> bool {
+    matches!(kind, RequestKind::Write | RequestKind::KeepAlive)
+}

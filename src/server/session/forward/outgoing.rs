@@ -1,0 +1,378 @@
+//! The side of a node that does not lead: sends requests to the leader, and gives the answers out once
+//! this node has applied what they tell of.
+//!
+//! A follower learns late what is committed: with the next entries, or the next heartbeat. A write that
+//! is answered already must not wait for that, so the node asks the leader for a quorum read: its round
+//! carries the commit index, and its permit comes once this node has applied that. One such
+//! read serves all answers that wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::sync::mpsc;
+
+use super::{PRIORITY, UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded};
+use crate::api::{Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response};
+use crate::kv::access::Author;
+use crate::raft::Published;
+use crate::server::disk::store::StateReader;
+use crate::server::mail::outbox::{Delivery, Outbox};
+use crate::server::mail::{Mail, Mailbox};
+use crate::server::metrics::stopwatch;
+use crate::server::peers::Peers;
+use crate::sync::Mutex;
+use crate::transport::{Connection, FrameReceiver, FrameSender};
+use crate::types::{LogIndex, NodeId};
+use crate::wire::peer::{Forward, ForwardReply};
+use crate::wire::{FrameLimits, encode};
+
+/// Requests in one write.
+const BATCH_MAX: usize = 128;
+/// How long a quorum read may take that tells this node what is committed.
+const CATCH_UP_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether a link that is not used any more has its last answer.
+const LAST_ANSWERS_EVERY: Duration = Duration::from_millis(50);
+/// How long to wait before the next quorum read, if one failed.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Forwards requests to the leader.
+pub(crate) struct Forwarder {
+    to: ForwardTo,
+    link: Mutex<Option<Link>>,
+}
+
+/// What the tasks of a link need of the node.
+#[derive(Clone)]
+struct ForwardTo {
+    member: NodeId,
+    published: Arc<Published>,
+    /// Not kept alive by what is forwarded: they end with the server.
+    peers: Weak<Peers>,
+    mailbox: Arc<Mailbox>,
+    store: StateReader,
+    limits: FrameLimits,
+}
+
+/// The stream to a leader.
+struct Link {
+    leader: NodeId,
+    connection: Connection,
+    requests: mpsc::Sender<LeaderRequest>,
+}
+
+/// A request for the leader, and where its answer goes.
+struct LeaderRequest {
+    call: Call,
+    arrived: Instant,
+    author: Option<Author>,
+    waiter: Waiter,
+}
+
+/// Who waits for an answer.
+struct Waiter {
+    outbox: Arc<Outbox>,
+    frame: u64,
+}
+
+impl Waiter {
+    fn answer(self, result: Result<Response, Error>) {
+        self.outbox.deliver(self.frame, Delivery::Reply(result));
+    }
+}
+
+impl Forwarder {
+    /// Of this node.
+    pub(crate) fn new(
+        member: NodeId,
+        published: Arc<Published>,
+        peers: Weak<Peers>,
+        mailbox: Arc<Mailbox>,
+        store: StateReader,
+        limits: FrameLimits,
+    ) -> Self {
+        Self {
+            to: ForwardTo {
+                member,
+                published,
+                peers,
+                mailbox,
+                store,
+                limits,
+            },
+            link: Mutex::default(),
+        }
+    }
+
+    /// Forwards a request if another node leads that can be reached and if the leader carries out
+    /// requests of its kind for others; else gives it back, for this node's driver.
+    pub(crate) fn send(&self, mail: Mail) -> Option<Mail> {
+        let leader = self.to.published.leader();
+        let leader = leader.filter(|leader| *leader != self.to.member);
+        let (Some(leader), Mail::Request { call, .. }) = (leader, &mail) else {
+            return Some(mail);
+        };
+        if !is_forwarded(call.request.spec().kind) {
+            return Some(mail);
+        }
+        let Some(requests) = self.link_to(leader) else {
+            return Some(mail);
+        };
+        let Mail::Request {
+            call,
+            arrived,
+            author,
+            outbox,
+            frame,
+        } = mail
+        else {
+            return Some(mail);
+        };
+        let request = LeaderRequest {
+            call,
+            arrived,
+            author,
+            waiter: Waiter { outbox, frame },
+        };
+        match requests.try_send(request) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(request)) => {
+                request.waiter.answer(Err(crowded()));
+            }
+            Err(mpsc::error::TrySendError::Closed(request)) => {
+                request.waiter.answer(Err(unsent()));
+            }
+        }
+        None
+    }
+
+    /// The queue of the link to `leader`, which is opened if there is none; `None` without a connection.
+    fn link_to(&self, leader: NodeId) -> Option<mpsc::Sender<LeaderRequest>> {
+        let mut link = self.link.lock();
+        let known = link.as_ref().filter(|link| {
+            link.leader == leader && !link.connection.is_lost() && !link.requests.is_closed()
+        });
+        if let Some(known) = known {
+            return Some(known.requests.clone());
+        }
+        // Closed once it is dropped: what it has sent is still answered.
+        *link = None;
+        let connection = self.to.peers.upgrade()?.connection(leader)?;
+        let (requests, queue) = mpsc::channel(UNDER_WAY_MAX);
+        tokio::spawn(run(self.to.clone(), connection.clone(), queue));
+        *link = Some(Link {
+            leader,
+            connection,
+            requests: requests.clone(),
+        });
+        Some(requests)
+    }
+}
+
+/// The node has too many requests at the leader.
+fn crowded() -> Error {
+    Error::not_applied(
+        ErrorKind::SlowDown { retry_after_ms: 50 },
+        "this node has as many requests under way at the leader as it may: retry later",
+    )
+}
+
+/// The request did not leave this node.
+fn unsent() -> Error {
+    Error::not_applied(
+        ErrorKind::NoLeader,
+        "the connection to the leader was lost before the request was sent",
+    )
+}
+
+/// The request left, and no answer came.
+fn unanswered() -> Error {
+    Error::unknown(
+        ErrorKind::ConnectionLost,
+        "the connection to the leader was lost before it answered",
+    )
+}
+
+/// Requests that were sent, by number.
+type SentRequests = Mutex<BTreeMap<u64, Waiter>>;
+
+/// Serves one link until it breaks, or is not used any more and everything is answered.
+async fn run(to: ForwardTo, connection: Connection, mut queue: mpsc::Receiver<LeaderRequest>) {
+    let sent = SentRequests::default();
+    if let Ok(stream) = connection.open_stream_of(PRIORITY).await {
+        let (sender, receiver) = stream.split();
+        let mut behind = Behind::new(to.clone());
+        tokio::select! {
+            () = write(&to, sender, &mut queue, &sent) => {}
+            () = read(receiver, &sent, &mut behind) => {}
+        }
+        // What is answered and not applied here yet has its answer.
+        while !behind.waiting.is_empty() {
+            behind.catch_up().await;
+        }
+    }
+    queue.close();
+    while let Ok(request) = queue.try_recv() {
+        request.waiter.answer(Err(unsent()));
+    }
+    for (_, waiter) in std::mem::take(&mut *sent.lock()) {
+        waiter.answer(Err(unanswered()));
+    }
+}
+
+/// Sends what is queued. Ends when the stream does, or once nothing more can come and all is answered.
+async fn write(
+    to: &ForwardTo,
+    mut sender: FrameSender,
+    queue: &mut mpsc::Receiver<LeaderRequest>,
+    sent: &SentRequests,
+) {
+    let mut batch = Vec::new();
+    let mut bytes = BytesMut::new();
+    let mut next_id = 1;
+    while queue.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        for request in batch.drain(..) {
+            let LeaderRequest {
+                mut call,
+                arrived,
+                author,
+                waiter,
+            } = request;
+            let spent = stopwatch().saturating_duration_since(arrived);
+            let spent = u32::try_from(spent.as_millis()).unwrap_or(u32::MAX);
+            call.timeout_ms = call.timeout_ms.saturating_sub(spent);
+            let (id, forward) = (
+                next_id,
+                Forward {
+                    id: next_id,
+                    author,
+                    call,
+                },
+            );
+            next_id += 1;
+            match encode(&forward, &to.limits, &mut bytes) {
+                Ok(()) => drop(sent.lock().insert(id, waiter)),
+                Err(error) => waiter.answer(Err(Error::not_applied(
+                    ErrorKind::Internal,
+                    format!("the request cannot be forwarded: {error}"),
+                ))),
+            }
+        }
+        let writing = sender.write(bytes.split().freeze());
+        if !matches!(
+            tokio::time::timeout(WRITE_PATIENCE, writing).await,
+            Ok(Ok(()))
+        ) {
+            return;
+        }
+    }
+    // Another link has taken its place: this one ends once the last answer is there.
+    while !sent.lock().is_empty() {
+        tokio::time::sleep(LAST_ANSWERS_EVERY).await;
+    }
+}
+
+/// Takes the answers. Ends when the stream does.
+async fn read(mut receiver: FrameReceiver, sent: &SentRequests, behind: &mut Behind) {
+    let mut frames = Vec::new();
+    loop {
+        let read = match behind.waiting.is_empty() {
+            true => receiver.read_batch(&mut frames).await,
+            false => tokio::select! {
+                read = receiver.read_batch(&mut frames) => read,
+                () = behind.catch_up() => Ok(()),
+            },
+        };
+        if read.is_err() {
+            return;
+        }
+        for frame in frames.drain(..) {
+            // Bad bytes close the connection and are counted below.
+            let Ok(answer) = receiver.decode::<ForwardReply>(&frame) else {
+                return;
+            };
+            if let Some(waiter) = sent.lock().remove(&answer.id) {
+                behind.take(answer, waiter);
+            }
+        }
+    }
+}
+
+/// Answers that tell of entries which this node has not applied yet.
+struct Behind {
+    to: ForwardTo,
+    waiting: VecDeque<(LogIndex, Waiter, Result<Response, Error>)>,
+    /// Where the permits of quorum reads come.
+    permits: Arc<Outbox>,
+    is_asking: bool,
+}
+
+impl Behind {
+    fn new(to: ForwardTo) -> Self {
+        Self {
+            to,
+            waiting: VecDeque::new(),
+            permits: Arc::default(),
+            is_asking: false,
+        }
+    }
+
+    /// Gives an answer out, or keeps it until this node has applied as much as the leader had.
+    fn take(&mut self, answer: ForwardReply, waiter: Waiter) {
+        let ForwardReply {
+            result, applied, ..
+        } = answer;
+        if result.is_err() || self.to.store.applied() >= applied {
+            return waiter.answer(result);
+        }
+        self.waiting.push_back((applied, waiter, result));
+    }
+
+    /// Waits until this node may have applied more, and gives out what it has caught up with.
+    ///
+    /// Cancel safe: a read that was asked for is waited for the next time.
+    async fn catch_up(&mut self) {
+        if !self.is_asking {
+            self.to.mailbox.send(quorum_read(&self.permits));
+            self.is_asking = true;
+        }
+        let mut permits = Vec::new();
+        self.permits.take(&mut permits).await;
+        self.is_asking = false;
+        let applied = self.to.store.applied();
+        let waiting = std::mem::take(&mut self.waiting);
+        for (needs, waiter, result) in waiting {
+            match needs <= applied {
+                true => waiter.answer(result),
+                false => self.waiting.push_back((needs, waiter, result)),
+            }
+        }
+        let has_failed = matches!(permits.first(), Some((_, Delivery::Reply(Err(_)), _)));
+        if has_failed {
+            tokio::time::sleep(CATCH_UP_PAUSE).await;
+        }
+    }
+}
+
+/// A read whose result is not used: its round tells this node what is committed.
+fn quorum_read(permits: &Arc<Outbox>) -> Mail {
+    let timeout_ms = CATCH_UP_PATIENCE.as_millis();
+    Mail::Request {
+        call: Call {
+            timeout_ms: u32::try_from(timeout_ms).unwrap_or(u32::MAX),
+            consistency: Consistency::LinearizableQuorum,
+            min_revision: 0,
+            session: None,
+            request: Request::Range(RangeRequest {
+                key: b"leasehold".as_slice().into(),
+                count_only: true,
+                ..RangeRequest::default()
+            }),
+        },
+        arrived: stopwatch(),
+        author: None,
+        outbox: permits.clone(),
+        frame: 0,
+    }
+}

@@ -1,0 +1,235 @@
+//! A client inside of this process: the connection of another protocol, whose requests take every step
+//! of a native session.
+//!
+//! It has what a connection has (its share of requests in flight, its memory, its turns to scan, a
+//! principal), and one stream, on which it sends the frames that a native client would send. What
+//! has gathered is one closed batch. So admission, budgets, access, audit, the slow log, scans and the
+//! steps of a leased read are those of [`stream`](super::stream), and only the socket is missing.
+//!
+//! It opens no watches: their events travel on streams of their own.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::connection::ConnectionState;
+use super::dispatch::Session;
+use super::point_read::IndexedRead;
+use super::shared::Sessions;
+use super::stream::BATCH_MAX;
+use crate::api::{Call, Error, ErrorKind, Response};
+use crate::server::session::auth::Principal;
+use crate::server::session::budget::{
+    ByteBudget, InFlight, ReservedBytes, SCANS_PER_CONNECTION_MAX,
+};
+use crate::server::watch::WatchSender;
+use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::wire::{Door, Frame, FrameReader, WireError};
+
+/// Sends the requests of one connection. Its task ends when the last clone is dropped; requests that are
+/// not answered by then continue, as those of any client do.
+#[derive(Clone)]
+pub(crate) struct LocalClient {
+    requests: mpsc::Sender<LocalRequest>,
+    connection: Arc<ConnectionState>,
+    node_budget: Arc<ByteBudget>,
+}
+
+struct LocalRequest {
+    call: Call,
+    answer: oneshot::Sender<Result<Response, Error>>,
+}
+
+impl Sessions {
+    /// Opens a connection for the client `name` at `address`.
+    pub(crate) fn connect_local(self: &Arc<Self>, name: &str, address: SocketAddr) -> LocalClient {
+        let connection = Arc::new(ConnectionState {
+            in_flight: InFlight::new(self.limits.in_flight_max),
+            budget: ByteBudget::new(self.limits.connection_bytes_max),
+            scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
+            watch_sender: WatchSender::idle(name, address),
+            principal: Principal::new(name, address.ip()),
+            address,
+        });
+        let (requests, waiting) = mpsc::channel(BATCH_MAX);
+        let session = Session::new(self.clone(), connection.clone());
+        tokio::spawn(LocalStream::new(session, waiting).run());
+        LocalClient {
+            requests,
+            connection,
+            node_budget: self.limits.budget.clone(),
+        }
+    }
+}
+
+impl LocalClient {
+    /// Makes one request.
+    ///
+    /// # Errors
+    /// As a client of this node gets them.
+    ///
+    /// # Cancel safety
+    /// A request that was handed over continues.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Response, Error> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || {
+            Error::unknown(
+                ErrorKind::ConnectionLost,
+                "the session of this connection ended before it answered",
+            )
+        };
+        let request = LocalRequest { call, answer };
+        self.requests.send(request).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+
+    /// Reserves memory for `bytes` of a request that arrives or an answer that is put together, of the
+    /// connection's budget and of the node's; `None` if either has no room.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<[ReservedBytes; 2]> {
+        let of_connection = self.connection.budget.take(bytes)?;
+        Some([of_connection, self.node_budget.take(bytes)?])
+    }
+
+    /// The name under which its requests are judged; empty if the client has shown none.
+    pub(crate) fn name(&self) -> String {
+        self.connection.principal.name()
+    }
+}
+
+/// The task of a [`LocalClient`].
+struct LocalStream {
+    session: Session,
+    requests: mpsc::Receiver<LocalRequest>,
+    /// Who waits for which answer.
+    answers: BTreeMap<u64, oneshot::Sender<Result<Response, Error>>>,
+    next_request: u64,
+    replies: FrameReader,
+}
+
+impl LocalStream {
+    fn new(mut session: Session, requests: mpsc::Receiver<LocalRequest>) -> Self {
+        // These clients take any node for as good as another.
+        session.forwards = true;
+        let limits = session.shared.limits.frames;
+        Self {
+            session,
+            requests,
+            answers: BTreeMap::new(),
+            next_request: 1,
+            replies: FrameReader::new(Door::Client, limits),
+        }
+    }
+
+    async fn run(mut self) {
+        if let Err(error) = self.serve().await {
+            // Both sides of these frames are ours.
+            tracing::error!(%error, "a session inside of this node ended");
+        }
+    }
+
+    /// Until the client is gone.
+    async fn serve(&mut self) -> Result<(), WireError> {
+        let (mut requests, mut reads, mut deliveries) = (Vec::new(), Vec::new(), Vec::new());
+        while poll_fn(|cx| self.poll_work(cx, &mut requests)).await {
+            let batch = self.take_in(&mut requests);
+            self.serve_batch(&batch, &mut reads)?;
+            std::mem::swap(&mut deliveries, &mut self.session.answers);
+            for answered in deliveries.drain(..) {
+                self.session.complete(answered);
+                self.hand_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ready when requests have come, or answers to earlier ones; false once there is no client any more.
+    fn poll_work(&mut self, cx: &mut Context<'_>, requests: &mut Vec<LocalRequest>) -> Poll<bool> {
+        while self.session.collect_answers(cx) {}
+        let mut is_ready = !self.session.answers.is_empty();
+        if self.session.connection.in_flight.poll_room(cx)
+            && let Poll::Ready(count) = self.requests.poll_recv_many(cx, requests, BATCH_MAX)
+        {
+            if count == 0 {
+                return Poll::Ready(false);
+            }
+            is_ready = true;
+        }
+        match is_ready {
+            true => Poll::Ready(true),
+            false => Poll::Pending,
+        }
+    }
+
+    /// The frames of one closed batch.
+    fn take_in(&mut self, requests: &mut Vec<LocalRequest>) -> Vec<Frame> {
+        let limits = self.session.shared.limits.frames;
+        let mut frames = Vec::with_capacity(requests.len());
+        for LocalRequest { call, answer } in requests.drain(..) {
+            let request_id = self.next_request;
+            self.next_request += 1;
+            match Frame::new(&ClientFrame { request_id, call }, &limits) {
+                Ok(frame) => {
+                    self.answers.insert(request_id, answer);
+                    frames.push(frame);
+                }
+                // Its client may have given up.
+                Err(error) => drop(answer.send(Err(too_long(error)))),
+            }
+        }
+        frames
+    }
+
+    fn serve_batch(
+        &mut self,
+        batch: &[Frame],
+        reads: &mut Vec<IndexedRead>,
+    ) -> Result<(), WireError> {
+        self.session.dispatch_batch(batch, reads)?;
+        self.session.submit();
+        self.hand_out()?;
+        let mut rest = &reads[..];
+        while !rest.is_empty() {
+            let done = self.session.read_round(batch, rest)?;
+            rest = &rest[done..];
+            self.session.submit();
+            self.hand_out()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the replies that have gathered to who waits for them.
+    fn hand_out(&mut self) -> Result<(), WireError> {
+        if self.session.replies.is_empty() {
+            return Ok(());
+        }
+        let replies: Bytes = self.session.replies.split().freeze();
+        self.replies.push(replies);
+        while let Some(frame) = self.replies.next_frame()? {
+            let ServerFrame { request_id, result } = frame.decode()?;
+            if let Some(answer) = self.answers.remove(&request_id) {
+                // Its client may have given up.
+                drop(answer.send(result));
+            }
+        }
+        self.session.written();
+        Ok(())
+    }
+}
+
+fn too_long(error: WireError) -> Error {
+    let kind = match error {
+        WireError::TooLong {
+            bytes, bytes_max, ..
+        } => ErrorKind::RequestTooLarge {
+            limit: bytes_max as u64,
+            actual: bytes as u64,
+        },
+        _ => ErrorKind::Internal,
+    };
+    Error::not_applied(kind, format!("the request cannot be served: {error}"))
+}
