@@ -75,6 +75,8 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
+#[cfg(feature = "server")]
+mod etcd;
 pub mod front;
 pub mod kv;
 pub mod leader_lease;

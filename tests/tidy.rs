@@ -34,6 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("log", &["types", "time"]),
     ("kv", &["types", "time", "api"]),
     ("watch", &["types", "time", "api", "kv"]),
+    ("etcd", &["api"]),
     ("wire", &["types", "time", "api", "raft", "kv"]),
     ("front", &["types", "sync", "api", "kv", "wire"]),
     (
@@ -64,6 +65,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "log",
             "kv",
             "watch",
+            "etcd",
             "wire",
             "front",
             "node",

@@ -1,0 +1,312 @@
+//! What etcd calls what went wrong: a code and a text, which clients compare.
+//!
+//! One [`ErrorKind`] stands for several texts, so the request is asked as well. What may have taken
+//! effect never gets a code that says otherwise: it is *unavailable*, with a text of a timeout.
+
+use std::borrow::Cow;
+
+use super::status::{Code, Status};
+use crate::api::{Error, ErrorKind, Outcome};
+
+/// The request that failed, as far as texts depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// Range.
+    Range,
+    /// Put.
+    Put,
+    /// DeleteRange.
+    Delete,
+    /// Txn.
+    Txn,
+    /// Compact.
+    Compact,
+    /// About the node.
+    Node,
+}
+
+macro_rules! texts {
+    ($($name:ident = $code:ident, $text:literal;)*) => {
+        $(
+            #[doc = $text]
+            pub(crate) const $name: Status =
+                Status::new(Code::$code, concat!("etcdserver: ", $text));
+        )*
+        #[cfg(test)]
+        const TEXTS: &[(&str, &Status)] = &[$((stringify!($name), &$name)),*];
+    };
+}
+
+texts! {
+    EMPTY_KEY = InvalidArgument, "key is not provided";
+    KEY_NOT_FOUND = InvalidArgument, "key not found";
+    VALUE_PROVIDED = InvalidArgument, "value is provided";
+    LEASE_PROVIDED = InvalidArgument, "lease is provided";
+    TOO_MANY_OPS = InvalidArgument, "too many operations in txn request";
+    DUPLICATE_KEY = InvalidArgument, "duplicate key given in txn request";
+    INVALID_SORT_OPTION = InvalidArgument, "invalid sort option";
+    REQUEST_TOO_LARGE = InvalidArgument, "request is too large";
+    USER_EMPTY = InvalidArgument, "user name is empty";
+    LEASE_NOT_FOUND = NotFound, "requested lease not found";
+    PERMISSION_DENIED = PermissionDenied, "permission denied";
+    NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
+    TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
+    LEASE_EXISTS = FailedPrecondition, "lease already exists";
+    COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
+    FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
+    TTL_TOO_LARGE = OutOfRange, "too large lease TTL";
+    NO_LEADER = Unavailable, "no leader";
+    LEADER_CHANGED = Unavailable, "leader changed";
+    STOPPED = Unavailable, "server stopped";
+    TIMEOUT = Unavailable, "request timed out";
+    TIMEOUT_LEADER_LOST = Unavailable,
+        "request timed out, possibly due to previous leader failure";
+    TIMEOUT_CONNECTION_LOST = Unavailable, "request timed out, possibly due to connection lost";
+    CORRUPT = DataLoss, "corrupt cluster";
+    INVALID_AUTH_TOKEN = Unauthenticated, "invalid auth token";
+}
+
+/// The client's own deadline passed.
+pub(crate) const DEADLINE: Status =
+    Status::new(Code::DeadlineExceeded, "context deadline exceeded");
+
+/// The code and text for `error`, with which a request of `method` failed. `has_name`: the client has
+/// shown who it is.
+pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status {
+    if error.outcome != Outcome::NotApplied {
+        return in_doubt(&error.kind);
+    }
+    match &error.kind {
+        ErrorKind::RequestTooLarge { .. } => REQUEST_TOO_LARGE,
+        // What a write would return is too much, and it was not applied; of a read, ask for less.
+        ErrorKind::ResponseTooLarge { .. } if method == Method::Range => reply_too_large(error),
+        ErrorKind::ResponseTooLarge { .. } => REQUEST_TOO_LARGE,
+        ErrorKind::KeyNotFound => KEY_NOT_FOUND,
+        ErrorKind::TxnTooLarge => TOO_MANY_OPS,
+        ErrorKind::DuplicateKey => DUPLICATE_KEY,
+        ErrorKind::LeaseNotFound | ErrorKind::LeaseExpired => LEASE_NOT_FOUND,
+        ErrorKind::LeaseExists => LEASE_EXISTS,
+        ErrorKind::TtlOutOfRange { .. } => TTL_TOO_LARGE,
+        ErrorKind::Compacted { .. } => COMPACTED,
+        ErrorKind::FutureRevision => FUTURE_REVISION,
+        ErrorKind::NoSpace { .. } => NO_SPACE,
+        ErrorKind::SlowDown { .. } | ErrorKind::LeaseLimit { .. } => TOO_MANY_REQUESTS,
+        ErrorKind::PermissionDenied => PERMISSION_DENIED,
+        ErrorKind::Unauthenticated if !has_name => USER_EMPTY,
+        // A name that no user has may do nothing.
+        ErrorKind::Unauthenticated if method != Method::Node => PERMISSION_DENIED,
+        ErrorKind::Unauthenticated | ErrorKind::TokenExpired => INVALID_AUTH_TOKEN,
+        ErrorKind::Corrupt => CORRUPT,
+        ErrorKind::NoLeader | ErrorKind::NotLeader { .. } => NO_LEADER,
+        ErrorKind::LeaderChanged => LEADER_CHANGED,
+        ErrorKind::Unavailable => STOPPED,
+        ErrorKind::LeaseInvalid
+        | ErrorKind::QuorumTimeout
+        | ErrorKind::DeadlineExceeded
+        | ErrorKind::ConnectionLost => TIMEOUT,
+        ErrorKind::InvalidArgument => with_detail(Code::InvalidArgument, error),
+        ErrorKind::Unsupported => with_detail(Code::Unimplemented, error),
+        _ => with_detail(Code::Unknown, error),
+    }
+}
+
+/// For a request that may have taken effect.
+fn in_doubt(kind: &ErrorKind) -> Status {
+    match kind {
+        ErrorKind::LeaderChanged | ErrorKind::NoLeader => TIMEOUT_LEADER_LOST,
+        ErrorKind::ConnectionLost => TIMEOUT_CONNECTION_LOST,
+        _ => TIMEOUT,
+    }
+}
+
+fn reply_too_large(error: &Error) -> Status {
+    with_detail(Code::ResourceExhausted, error)
+}
+
+/// Where etcd has no text, ours says what to do.
+fn with_detail(code: Code, error: &Error) -> Status {
+    Status {
+        code,
+        message: Cow::Owned(format!("etcdserver: {}", error.detail)),
+    }
+}
+
+/// Whether a request that failed so was certainly not applied, and may succeed later or elsewhere: as
+/// etcd does, the door waits instead of telling the client.
+pub(crate) fn is_worth_waiting(error: &Error) -> bool {
+    let passes = matches!(
+        error.kind,
+        ErrorKind::NoLeader
+            | ErrorKind::NotLeader { .. }
+            | ErrorKind::LeaderChanged
+            | ErrorKind::QuorumTimeout
+    );
+    passes && error.outcome == Outcome::NotApplied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_begins_as_etcd_s_do_and_stands_once() {
+        for (at, (name, status)) in TEXTS.iter().enumerate() {
+            assert!(status.message.starts_with("etcdserver: "), "{name}");
+            let others = TEXTS[at + 1..].iter();
+            assert!(others.clone().all(|(_, other)| other != status), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_kind_and_its_request_have_one_code_and_text() {
+        let table: &[(ErrorKind, Method, bool, Status)] = &[
+            (ErrorKind::KeyNotFound, Method::Put, true, KEY_NOT_FOUND),
+            (ErrorKind::TxnTooLarge, Method::Txn, true, TOO_MANY_OPS),
+            (ErrorKind::DuplicateKey, Method::Txn, true, DUPLICATE_KEY),
+            (ErrorKind::LeaseNotFound, Method::Put, true, LEASE_NOT_FOUND),
+            (ErrorKind::LeaseExpired, Method::Txn, true, LEASE_NOT_FOUND),
+            (ErrorKind::LeaseExists, Method::Put, true, LEASE_EXISTS),
+            (
+                ErrorKind::TtlOutOfRange { ttl_max_ms: 1 },
+                Method::Put,
+                true,
+                TTL_TOO_LARGE,
+            ),
+            (
+                ErrorKind::Compacted {
+                    compact_revision: 3,
+                },
+                Method::Range,
+                true,
+                COMPACTED,
+            ),
+            (
+                ErrorKind::FutureRevision,
+                Method::Compact,
+                true,
+                FUTURE_REVISION,
+            ),
+            (
+                ErrorKind::NoSpace { used: 1, quota: 1 },
+                Method::Put,
+                true,
+                NO_SPACE,
+            ),
+            (
+                ErrorKind::SlowDown { retry_after_ms: 1 },
+                Method::Range,
+                true,
+                TOO_MANY_REQUESTS,
+            ),
+            (
+                ErrorKind::RequestTooLarge {
+                    limit: 1,
+                    actual: 2,
+                },
+                Method::Put,
+                true,
+                REQUEST_TOO_LARGE,
+            ),
+            (
+                ErrorKind::ResponseTooLarge {
+                    limit: 1,
+                    actual: 2,
+                },
+                Method::Txn,
+                true,
+                REQUEST_TOO_LARGE,
+            ),
+            (
+                ErrorKind::ResponseTooLarge {
+                    limit: 1,
+                    actual: 2,
+                },
+                Method::Delete,
+                true,
+                REQUEST_TOO_LARGE,
+            ),
+            (
+                ErrorKind::ResponseTooLarge {
+                    limit: 1,
+                    actual: 2,
+                },
+                Method::Range,
+                true,
+                Status::new(Code::ResourceExhausted, "etcdserver: found"),
+            ),
+            (
+                ErrorKind::PermissionDenied,
+                Method::Range,
+                true,
+                PERMISSION_DENIED,
+            ),
+            (ErrorKind::Unauthenticated, Method::Range, false, USER_EMPTY),
+            (
+                ErrorKind::Unauthenticated,
+                Method::Range,
+                true,
+                PERMISSION_DENIED,
+            ),
+            (
+                ErrorKind::Unauthenticated,
+                Method::Node,
+                true,
+                INVALID_AUTH_TOKEN,
+            ),
+            (
+                ErrorKind::TokenExpired,
+                Method::Put,
+                true,
+                INVALID_AUTH_TOKEN,
+            ),
+            (ErrorKind::Corrupt, Method::Range, true, CORRUPT),
+            (ErrorKind::NoLeader, Method::Put, true, NO_LEADER),
+            (ErrorKind::LeaderChanged, Method::Put, true, LEADER_CHANGED),
+            (ErrorKind::Unavailable, Method::Range, true, STOPPED),
+            (ErrorKind::QuorumTimeout, Method::Range, true, TIMEOUT),
+            (ErrorKind::DeadlineExceeded, Method::Range, true, TIMEOUT),
+            (ErrorKind::LeaseInvalid, Method::Range, true, TIMEOUT),
+            (
+                ErrorKind::InvalidArgument,
+                Method::Put,
+                true,
+                Status::new(Code::InvalidArgument, "etcdserver: found"),
+            ),
+            (
+                ErrorKind::Unsupported,
+                Method::Node,
+                true,
+                Status::new(Code::Unimplemented, "etcdserver: found"),
+            ),
+            (
+                ErrorKind::Internal,
+                Method::Put,
+                true,
+                Status::new(Code::Unknown, "etcdserver: found"),
+            ),
+        ];
+        for (kind, method, has_name, expected) in table {
+            let error = Error::not_applied(kind.clone(), "found");
+            let status = status_of(&error, *method, *has_name);
+            assert_eq!(status, *expected, "{kind:?} of {method:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_applied_gets_no_definite_code_and_is_not_repeated() {
+        for kind in [
+            ErrorKind::LeaderChanged,
+            ErrorKind::ConnectionLost,
+            ErrorKind::DeadlineExceeded,
+            ErrorKind::QuorumTimeout,
+            ErrorKind::Internal,
+            ErrorKind::KeyNotFound,
+        ] {
+            let error = Error::unknown(kind.clone(), "found");
+            let status = status_of(&error, Method::Put, true);
+            assert_eq!(status.code, Code::Unavailable, "{kind:?}");
+            assert!(status.message.contains("timed out"), "{kind:?}");
+            assert!(!is_worth_waiting(&error), "{kind:?}");
+        }
+    }
+}

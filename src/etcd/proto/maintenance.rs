@@ -1,0 +1,79 @@
+//! The node: the service `etcdserverpb.Maintenance`.
+
+use prost::{Enumeration, Message};
+
+use super::kv::ResponseHeader;
+
+/// Asks for the status of the node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusRequest {}
+
+/// To [`StatusRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+    #[prost(int64, tag = "3")]
+    pub(crate) db_size: i64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) leader: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) raft_index: u64,
+    #[prost(uint64, tag = "6")]
+    pub(crate) raft_term: u64,
+    #[prost(uint64, tag = "7")]
+    pub(crate) raft_applied_index: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) errors: Vec<String>,
+    #[prost(int64, tag = "9")]
+    pub(crate) db_size_in_use: i64,
+    #[prost(bool, tag = "10")]
+    pub(crate) is_learner: bool,
+    #[prost(string, tag = "11")]
+    pub(crate) storage_version: String,
+    #[prost(int64, tag = "12")]
+    pub(crate) db_size_quota: i64,
+}
+
+/// Reads or changes alarms.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmRequest {
+    #[prost(enumeration = "AlarmAction", tag = "1")]
+    pub(crate) action: i32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "3")]
+    pub(crate) alarm: i32,
+}
+
+/// What is done with alarms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub(crate) enum AlarmAction {
+    Get = 0,
+    Activate = 1,
+    Deactivate = 2,
+}
+
+/// The alarm of a member that has no space left; 0 stands for every alarm.
+pub(crate) const ALARM_NO_SPACE: i32 = 1;
+
+/// An alarm of a member.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub(crate) member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub(crate) alarm: i32,
+}
+
+/// To [`AlarmRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AlarmResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) alarms: Vec<AlarmMember>,
+}

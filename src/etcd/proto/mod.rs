@@ -1,0 +1,22 @@
+//! The messages of etcd's v3 API, by the facts of the wire: names, numbers and types of the fields.
+//!
+//! They are written by hand as the structs that a compiler of `.proto` files would make. Numbers are
+//! for ever.
+
+mod health;
+mod kv;
+mod maintenance;
+mod parts;
+
+pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
+pub(crate) use kv::{
+    CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
+    DeleteRangeResponse, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
+    RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
+};
+pub(crate) use kv::{CompareResult, CompareTarget, SortOrder, SortTarget};
+pub(crate) use maintenance::{
+    ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, StatusRequest,
+    StatusResponse,
+};
+pub(crate) use parts::txn_parts;
