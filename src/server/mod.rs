@@ -4,6 +4,7 @@ pub mod admin;
 pub mod config;
 pub mod disk;
 mod driver;
+mod etcd;
 mod mail;
 pub mod metrics;
 pub mod peers;

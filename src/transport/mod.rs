@@ -42,3 +42,5 @@ pub use listener::{ClientConnection, ClientListener, ListenerConfig};
 pub use stats::{HandshakeFailure, Port, Traffic, TransportStats, is_worth_saying};
 pub(crate) use tls::TlsStamps;
 pub use tls::{Tls, TlsError, TlsPaths};
+#[allow(unused_imports, reason = "the SDK alone has no port on TCP")]
+pub(crate) use tls::{name_of, read_file, refuse_exposed_key};

@@ -226,16 +226,16 @@ impl Tls {
     /// The first error found.
     pub fn load(paths: &TlsPaths) -> Result<Self, TlsError> {
         refuse_exposed_key(&paths.key)?;
-        let ca = read(&paths.ca)?;
-        let certificate = read(&paths.certificate)?;
-        let key = read(&paths.key)?;
+        let ca = read_file(&paths.ca)?;
+        let certificate = read_file(&paths.certificate)?;
+        let key = read_file(&paths.key)?;
         let tls = Self::from_named_pem(
             (&name_of(&paths.ca), &ca),
             (&name_of(&paths.certificate), &certificate),
             (&name_of(&paths.key), &key),
         )?;
         match &paths.crl {
-            Some(crl) => tls.with_revoked(&name_of(crl), &read(crl)?),
+            Some(crl) => tls.with_revoked(&name_of(crl), &read_file(crl)?),
             None => Ok(tls),
         }
     }
@@ -506,11 +506,13 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn name_of(path: &Path) -> String {
+/// A path as errors show it.
+pub(crate) fn name_of(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+/// Reads a file of certificates or a key.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => TlsError::Missing {
             path: name_of(path),
@@ -522,7 +524,8 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-fn refuse_exposed_key(path: &Path) -> Result<(), TlsError> {
+/// That other users cannot read the key.
+pub(crate) fn refuse_exposed_key(path: &Path) -> Result<(), TlsError> {
     match exposed_mode(path) {
         None => Ok(()),
         Some(mode) => Err(TlsError::KeyExposed {

@@ -21,6 +21,7 @@ mod data_model;
 mod diverged;
 mod doctor;
 mod embedded;
+mod etcd;
 mod examples;
 mod harness;
 mod hostile;

@@ -392,6 +392,9 @@ pub struct DevArgs {
     /// node starts ten higher
     #[arg(long, default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_500))]
     pub port: u16,
+    /// Serve etcd's clients too, without TLS, on loopback ports 2379, 22379 and 32379
+    #[arg(long)]
+    pub etcd: bool,
     /// Show the nodes' log lines that pass this filter
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "info")]
     pub log: Option<String>,

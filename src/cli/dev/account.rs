@@ -29,6 +29,8 @@ pub(super) struct NodeAccount {
     pub(super) client: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) admin: SocketAddr,
+    /// Where etcd's clients reach it.
+    pub(super) etcd: Option<SocketAddr>,
     /// `None` if it did not answer.
     pub(super) role: Option<Role>,
     /// What is left of its lease, if it has a valid one.
@@ -72,6 +74,18 @@ impl fmt::Display for Account {
                 ),
             )?;
         }
+        let etcd: Vec<String> = self
+            .nodes
+            .iter()
+            .filter_map(|node| Some(node.etcd?.to_string()))
+            .collect();
+        if !etcd.is_empty() {
+            line(
+                f,
+                "etcd",
+                format_args!("{} {FAINT}(without TLS){FAINT:#}", etcd.join(",")),
+            )?;
+        }
         let fate = match self.temporary {
             true => "deleted when this command ends",
             false => "kept",
@@ -111,6 +125,9 @@ impl Account {
         }
         if let Some(node) = self.nodes.first() {
             commands.push(format!("curl http://{}/metrics", node.admin));
+        }
+        if self.nodes.iter().any(|node| node.etcd.is_some()) {
+            commands.push("etcdctl put foo bar".to_owned());
         }
         commands
     }
@@ -179,6 +196,7 @@ mod tests {
             client: address(7_400 + 10 * index),
             peer: address(7_401 + 10 * index),
             admin: address(7_402 + 10 * index),
+            etcd: None,
             role: match index {
                 0 => Some(Role::Leader),
                 1 => Some(Role::Follower),
@@ -239,6 +257,18 @@ Ctrl-C stops everything and deletes the data.
             text.ends_with("Ctrl-C stops everything and keeps the data.\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn ports_for_etcd_s_clients_are_shown_where_there_are_any() {
+        let mut account = account(1, true);
+        account.nodes[0].etcd = Some(SocketAddr::from(([127, 0, 0, 1], 2_379)));
+        let text = anstream::adapter::strip_str(&account.to_string()).to_string();
+        assert!(
+            text.contains("  etcd          127.0.0.1:2379 (without TLS)\n"),
+            "{text}"
+        );
+        assert!(text.contains("  etcdctl put foo bar\n"), "{text}");
     }
 
     #[test]

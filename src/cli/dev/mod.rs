@@ -116,11 +116,18 @@ impl DevSetup {
         let claim = runtime.claim()?;
         // Ports before anything is written: it is the likeliest thing to go wrong.
         plan::check_ports(arguments.nodes, arguments.port)?;
+        if arguments.etcd {
+            plan::check_etcd_ports(arguments.nodes)?;
+        }
         let directory = match &arguments.data_dir {
             Some(path) => Directory::keep(path, arguments.nodes)?,
             None => Directory::temporary()?,
         };
         let plan = Plan::new(&directory.path, arguments.nodes, arguments.port);
+        let plan = match arguments.etcd {
+            true => plan.with_etcd(),
+            false => plan,
+        };
         make_certificates(&plan)?;
         for (path, text) in plan.configurations()? {
             fs::write(&path, text).map_err(|error| cannot("write", &path, &error))?;
@@ -461,6 +468,7 @@ fn account(
                 client: node.client,
                 peer: node.peer,
                 admin: node.admin,
+                etcd: node.etcd,
                 role: status.as_ref().map(|status| status.role),
                 lease: status
                     .as_ref()

@@ -9,6 +9,8 @@ use super::super::pki::IdentityFiles;
 
 /// Ports from one node's client port to the next one's.
 const STRIDE: u16 = 10;
+/// The ports for etcd's clients: those of etcd's own examples.
+const ETCD_PORTS: [u16; 3] = [2_379, 22_379, 32_379];
 
 /// Where everything is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(super) struct NodePlan {
     pub(super) client: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) admin: SocketAddr,
+    /// The port for etcd's clients, if it has one.
+    pub(super) etcd: Option<SocketAddr>,
     pub(super) data: PathBuf,
     pub(super) config: PathBuf,
 }
@@ -37,6 +41,7 @@ impl Plan {
                 client,
                 peer,
                 admin,
+                etcd: None,
                 data: directory.join(&name),
                 config: directory.join(format!("{name}.toml")),
                 name,
@@ -46,6 +51,14 @@ impl Plan {
             nodes: (0..nodes).map(node).collect(),
             pki: directory.join("pki"),
         }
+    }
+
+    /// The same, with a port for etcd's clients at each node.
+    pub(super) fn with_etcd(mut self) -> Self {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            node.etcd = Some(etcd_address(index));
+        }
+        self
     }
 
     /// Each node's configuration file with its text.
@@ -68,14 +81,21 @@ impl Plan {
                 quoted(&files.trusted_ca)?
             ))
         };
+        let (etcd, compat) = match node.etcd {
+            Some(address) => (
+                format!("etcd = \"{address}\"\n"),
+                "[etcd_compat]\ninsecure = true\n",
+            ),
+            None => (String::new(), ""),
+        };
         Ok(format!(
             "# Written by `leasehold dev` on every start: changes are lost.\n\
              [node]\nname = \"{}\"\ndata_dir = {}\n\
-             [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n\
+             [listen]\nclient = \"{}\"\npeer = \"{}\"\nadmin = \"{}\"\n{etcd}\
              [cluster]\ninitial = [{}]\n\
              # Smaller than a server's: three nodes share one machine.\n\
              [storage]\ncache_bytes = \"32MiB\"\nsegment_bytes = \"8MiB\"\n\
-             {}{}\
+             {}{}{compat}\
              [log]\nformat = \"text\"\n",
             node.name,
             quoted(&node.data)?,
@@ -94,6 +114,31 @@ fn addresses(index: usize, first_port: u16) -> [SocketAddr; 3] {
     // The arguments allow for nine nodes below the highest port.
     let base = first_port.saturating_add(STRIDE.saturating_mul(index as u16));
     [0, 1, 2].map(|offset| SocketAddr::from((Ipv4Addr::LOCALHOST, base.saturating_add(offset))))
+}
+
+/// A node's address for etcd's clients.
+fn etcd_address(index: usize) -> SocketAddr {
+    // There are at most three nodes.
+    let port = ETCD_PORTS.get(index).copied().unwrap_or_default();
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Finds out whether the ports for etcd's clients can be had.
+pub(super) fn check_etcd_ports(nodes: usize) -> Result<(), Failure> {
+    for index in 0..nodes {
+        let address = etcd_address(index);
+        let Err(error) = TcpListener::bind(address) else {
+            continue;
+        };
+        return Err(Failure::refused(format!(
+            "cannot use TCP port {} for the etcd port of n{}: {error}: stop the process that uses it \
+             (`ss -ap 'sport = :{}'` shows it; perhaps an etcd), or leave --etcd out",
+            address.port(),
+            index + 1,
+            address.port()
+        )));
+    }
+    Ok(())
 }
 
 /// Finds out whether every port can be had, by having each for a moment.

@@ -31,6 +31,7 @@ fn arguments(nodes: usize) -> DevArgs {
         nodes,
         data_dir: None,
         port: free_ports(),
+        etcd: false,
         log: None,
     }
 }

@@ -154,6 +154,10 @@ pub(crate) struct RequestOp {
 
 /// Which operation.
 #[derive(Clone, PartialEq, Oneof)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "as the fields are named: the JSON form of the API shows them"
+)]
 pub(crate) enum RequestUnion {
     #[prost(message, tag = "1")]
     RequestRange(RangeRequest),
@@ -174,6 +178,10 @@ pub(crate) struct ResponseOp {
 
 /// To which operation.
 #[derive(Clone, PartialEq, Oneof)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "as the fields are named: the JSON form of the API shows them"
+)]
 pub(crate) enum ResponseUnion {
     #[prost(message, tag = "1")]
     ResponseRange(RangeResponse),

@@ -49,6 +49,15 @@ pub(super) fn listen(values: &Values) -> Result<ListenConfig, ConfigError> {
     {
         return Err(values.same_socket(ListenConfig::admin, ListenConfig::metrics));
     }
+    // The ports that are TCP.
+    if let Some(etcd) = listen.etcd {
+        if overlap(listen.admin, etcd) {
+            return Err(values.same_socket(ListenConfig::admin, ListenConfig::etcd));
+        }
+        if listen.metrics.is_some_and(|metrics| overlap(metrics, etcd)) {
+            return Err(values.same_socket(ListenConfig::metrics, ListenConfig::etcd));
+        }
+    }
     Ok(listen)
 }
 

@@ -118,12 +118,13 @@ mod tests {
             ["cert_file", "key_file", "trusted_ca_file", "crl_file"]
                 .map(|file| format!("tls.{port}.{file}"))
         };
-        for key in files("client").iter().chain(&files("peer")) {
+        let ports = ["client", "etcd", "peer"];
+        for key in ports.map(files).iter().flatten() {
             assert!(paths.contains(&key.as_str()), "{key}");
         }
         for key in ["node.data_dir", "auth.audit_file", "backup.dir"] {
             assert!(paths.contains(&key), "{key}");
         }
-        assert_eq!(paths.len(), 11, "{paths:?}");
+        assert_eq!(paths.len(), 15, "{paths:?}");
     }
 }

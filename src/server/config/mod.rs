@@ -23,6 +23,7 @@ mod traces;
 mod unknown;
 mod value;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ pub use self::value::LogFormat;
 pub use crate::node::recovery::ClusterState;
 
 use self::sections::{
-    BackupSettings, CompactionSettings, LeaseSettings, RaftSettings, TlsSettings,
+    BackupSettings, CompactionSettings, EtcdCompatSettings, LeaseSettings, RaftSettings,
+    TlsSettings,
 };
 use self::source::Values;
 use crate::api::Limits;
@@ -106,13 +108,15 @@ pub struct CompactionConfig {
     pub sleep_interval: Duration,
 }
 
-/// Certificates of both ports.
+/// Certificates of the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Certificates of the client port.
     pub client: TlsFiles,
     /// Certificates of the peer port.
     pub peer: TlsFiles,
+    /// The port for etcd's clients, if there is one, and its certificates, if it has any.
+    pub etcd: Option<EtcdConfig>,
     /// Interval between checks for changed files; `None` to reload on demand only.
     pub reload_interval: Option<Duration>,
 }
@@ -130,6 +134,28 @@ pub struct TlsFiles {
     pub crl_file: Option<PathBuf>,
     /// Names that may connect; if empty, all with a valid certificate.
     pub allowed_sans: Vec<String>,
+}
+
+/// The port for etcd's clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its certificates; `None` where it is served without TLS.
+    pub tls: Option<EtcdTlsConfig>,
+    /// The version of etcd that clients are told.
+    pub emulated_version: String,
+    /// Maximum size of an answer to a read, in bytes.
+    pub max_reply_bytes: usize,
+}
+
+/// Certificates of the port for etcd's clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTlsConfig {
+    /// The files.
+    pub files: TlsFiles,
+    /// Whether clients must present a certificate.
+    pub client_cert_auth: bool,
 }
 
 /// Scheduled backups.
@@ -161,6 +187,7 @@ impl Config {
         let values = &Values::collect(SETTINGS, sources)?;
         let node = NodeConfig::read(values)?;
         let listen = cluster::listen(values)?;
+        let listen_etcd = listen.etcd;
         let given = AdvertiseConfig::read(values)?;
         let cluster = cluster::cluster(values, &node.name, &listen, given.peer.as_deref())?;
         let mut members = cluster.initial.iter();
@@ -183,7 +210,7 @@ impl Config {
             compaction: compaction(values)?,
             watch: limits::watches(values, &raft)?,
             storage: limits::storage(values, &limits)?,
-            tls: tls(values)?,
+            tls: tls(values, listen_etcd)?,
             auth: AuthConfig::read(values)?,
             backup: backup(values)?,
             log: LogConfig::read(values)?,
@@ -248,9 +275,10 @@ fn compaction(values: &Values) -> Result<CompactionConfig, ConfigError> {
     })
 }
 
-fn tls(values: &Values) -> Result<TlsConfig, ConfigError> {
+fn tls(values: &Values, etcd_address: Option<SocketAddr>) -> Result<TlsConfig, ConfigError> {
     let tls = TlsSettings::read(values)?;
     Ok(TlsConfig {
+        etcd: etcd(values, etcd_address)?,
         client: TlsFiles {
             cert_file: tls.client_cert_file,
             key_file: tls.client_key_file,
@@ -267,6 +295,38 @@ fn tls(values: &Values) -> Result<TlsConfig, ConfigError> {
         },
         reload_interval: tls.reload_interval,
     })
+}
+
+fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfig>, ConfigError> {
+    let compat = EtcdCompatSettings::read(values)?;
+    let tls = TlsSettings::read(values)?;
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    // A list covers an authority: that of another one would refuse every certificate.
+    let crl_file = match &tls.etcd_trusted_ca_file {
+        Some(_) => tls.etcd_crl_file,
+        None => tls.etcd_crl_file.or(tls.client_crl_file),
+    };
+    let files = TlsFiles {
+        cert_file: tls.etcd_cert_file.unwrap_or(tls.client_cert_file),
+        key_file: tls.etcd_key_file.unwrap_or(tls.client_key_file),
+        trusted_ca_file: tls
+            .etcd_trusted_ca_file
+            .unwrap_or(tls.client_trusted_ca_file),
+        crl_file,
+        allowed_sans: tls.etcd_allowed_sans,
+    };
+    let tls = EtcdTlsConfig {
+        files,
+        client_cert_auth: tls.etcd_client_cert_auth,
+    };
+    Ok(Some(EtcdConfig {
+        address,
+        tls: (!compat.insecure).then_some(tls),
+        emulated_version: compat.emulated_version,
+        max_reply_bytes: compat.max_reply_bytes,
+    }))
 }
 
 fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {

@@ -107,6 +107,7 @@ const SECTIONS: &[&[Setting]] = &[
     WatchSettings::SETTINGS,
     StorageConfig::SETTINGS,
     TlsSettings::SETTINGS,
+    EtcdCompatSettings::SETTINGS,
     AuthConfig::SETTINGS,
     BackupSettings::SETTINGS,
     LogConfig::SETTINGS,
@@ -138,6 +139,8 @@ settings! {
         metrics: Option<SocketAddr> = "" in optional_socket_address(),
             "Additional address for probes and metrics, reachable from other machines (HTTP); off if \
              empty";
+        etcd: Option<SocketAddr> = "" in optional_socket_address(),
+            "Address to listen on for etcd's clients (gRPC over TCP); off if empty";
     }
 }
 
@@ -335,10 +338,38 @@ settings! {
             "Revocation list for client certificates (PEM)";
         client_allowed_sans as "client.allowed_sans": Vec<String> = "" in names(),
             "Names of the clients that may connect; if empty, all with a valid certificate";
+        etcd_crl_file as "etcd.crl_file": Option<PathBuf> = "" in optional_path(),
+            "Revocation list for the certificates of etcd's clients (PEM); default: \
+             tls.client.crl_file, unless tls.etcd.trusted_ca_file is set";
+        etcd_allowed_sans as "etcd.allowed_sans": Vec<String> = "" in names(),
+            "Names of etcd's clients that may connect, which must then present a certificate; if \
+             empty, all";
+        etcd_cert_file as "etcd.cert_file": Option<PathBuf> = "" in optional_path(),
+            "Server certificate of listen.etcd (PEM); default: tls.client.cert_file";
+        etcd_key_file as "etcd.key_file": Option<PathBuf> = "" in optional_path(),
+            "Private key of tls.etcd.cert_file (PEM); default: tls.client.key_file";
+        etcd_trusted_ca_file as "etcd.trusted_ca_file": Option<PathBuf> = "" in optional_path(),
+            "Authority that signs the certificates of etcd's clients (PEM); default: \
+             tls.client.trusted_ca_file";
+        etcd_client_cert_auth as "etcd.client_cert_auth": bool = "false" in boolean(),
+            "Whether etcd's clients must present a certificate; one that is presented must be valid \
+             in any case";
         peer_crl_file as "peer.crl_file": Option<PathBuf> = "" in optional_path(),
             "Revocation list for peer certificates (PEM)";
         peer_allowed_sans as "peer.allowed_sans": Vec<String> = "" in names(),
             "Names of the nodes that may connect; if empty, all with a valid certificate";
+    }
+}
+
+settings! {
+    pub(super) struct EtcdCompatSettings in "etcd_compat" {
+        insecure: bool = "false" in boolean(),
+            "Whether listen.etcd is served without TLS: then anyone who reaches it can read along, \
+             and without users may do everything";
+        emulated_version: String = "3.6.14" in version(),
+            "Version of etcd that its clients are told, as three numbers";
+        max_reply_bytes: usize = "64MiB" in bytes(2 * MIB..=GIB),
+            "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
     }
 }
 

@@ -200,6 +200,7 @@ fn every_key_can_be_given_without_a_file() {
         ("listen.peer", "10.0.0.2:1"),
         ("listen.admin", "[::1]:0"),
         ("listen.metrics", "0.0.0.0:9"),
+        ("listen.etcd", "0.0.0.0:10"),
         ("advertise.client", "db.example.org:1"),
         ("advertise.peer", "10.0.0.2:1"),
         ("cluster.initial", "n1=10.0.0.1:1, n2=10.0.0.2:1"),
@@ -259,6 +260,15 @@ fn every_key_can_be_given_without_a_file() {
         ("tls.peer.trusted_ca_file", "f"),
         ("tls.client.crl_file", "g"),
         ("tls.client.allowed_sans", "billing, ops"),
+        ("tls.etcd.cert_file", "j"),
+        ("tls.etcd.key_file", "k"),
+        ("tls.etcd.trusted_ca_file", "l"),
+        ("tls.etcd.crl_file", "m"),
+        ("tls.etcd.allowed_sans", "web"),
+        ("tls.etcd.client_cert_auth", "true"),
+        ("etcd_compat.insecure", "false"),
+        ("etcd_compat.emulated_version", "3.5.13"),
+        ("etcd_compat.max_reply_bytes", "4MiB"),
         ("tls.peer.crl_file", "h"),
         ("tls.peer.allowed_sans", "n1"),
         ("auth.token_ttl", "7m"),
@@ -322,6 +332,25 @@ fn every_key_can_be_given_without_a_file() {
     assert_eq!(by_flags.auth.token_ttl, Duration::from_secs(7 * 60));
     assert_eq!(by_flags.tls.client.allowed_sans, ["billing", "ops"]);
     assert_eq!(by_flags.tls.peer.crl_file, Some(PathBuf::from("h")));
+    let etcd = by_flags.tls.etcd.unwrap();
+    let files = TlsFiles {
+        cert_file: "j".into(),
+        key_file: "k".into(),
+        trusted_ca_file: "l".into(),
+        crl_file: Some("m".into()),
+        allowed_sans: vec!["web".to_owned()],
+    };
+    let tls = EtcdTlsConfig {
+        files,
+        client_cert_auth: true,
+    };
+    let expected = EtcdConfig {
+        address: "0.0.0.0:10".parse().unwrap(),
+        tls: Some(tls),
+        emulated_version: "3.5.13".to_owned(),
+        max_reply_bytes: 4 << 20,
+    };
+    assert_eq!(etcd, expected);
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
@@ -353,6 +382,30 @@ fn a_share_of_requests_is_traced_by_a_collector_that_can_be_spoken_to() {
             EXTRA_LINE + 1
         )
     );
+}
+
+#[test]
+fn the_port_for_etcd_s_clients_is_off_and_under_tls_unless_that_is_asked_for() {
+    let given = |more: &str| complete(more);
+    assert_eq!(load(&given("")).tls.etcd, None);
+    let with = |more: &str| format!("[etcd_compat]\n{more}\n[tls.etcd]\nclient_cert_auth = true\n");
+    assert_eq!(load(&given(&with(""))).tls.etcd, None);
+    let listening = |more: &str| {
+        given(&with(more)).replacen("[node]", "[listen]\netcd = \"127.0.0.1:2379\"\n[node]", 1)
+    };
+    let config = load(&listening(""));
+    let etcd = config.tls.etcd.unwrap();
+    // The certificates of the native port, unless others are named.
+    let tls = etcd.tls.unwrap();
+    assert_eq!(tls.files.cert_file, config.tls.client.cert_file);
+    assert_eq!(tls.files.trusted_ca_file, config.tls.client.trusted_ca_file);
+    assert!(tls.client_cert_auth);
+    let in_the_clear = load(&listening("insecure = true")).tls.etcd.unwrap();
+    assert_eq!(in_the_clear.tls, None);
+    for wrong in ["3.6", "3.6.x", "3.6.14.1", "v3.6.14", "-3.6.1"] {
+        let said = complaint(&listening(&format!("emulated_version = \"{wrong}\"")));
+        assert!(said.contains("three numbers"), "{wrong}: {said}");
+    }
 }
 
 #[test]
@@ -402,17 +455,17 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[etcd_compat]\nhttp_gateway = true\n")),
+        complaint(&complete("[proxy]\nhttp_gateway = true\n")),
         format!(
-            "leasehold.toml:{}: unknown key `etcd_compat.http_gateway`: `leasehold serve --help` \
+            "leasehold.toml:{}: unknown key `proxy.http_gateway`: `leasehold serve --help` \
              lists all keys",
             line - 1
         )
     );
     assert_eq!(
-        complaint(&complete("[etcd_compat]\n")),
+        complaint(&complete("[proxy]\n")),
         format!(
-            "leasehold.toml:{EXTRA_LINE}: unknown key `etcd_compat`: `leasehold serve --help` \
+            "leasehold.toml:{EXTRA_LINE}: unknown key `proxy`: `leasehold serve --help` \
              lists all keys"
         )
     );

@@ -79,6 +79,16 @@ impl Values {
         Ok(path.map(|path| self.directory(&self.at(key)).join(path)))
     }
 
+    /// A version of three numbers.
+    pub(super) fn version(&self, key: &'static str) -> Result<String, ConfigError> {
+        let version = self.required(key)?;
+        let is_number = |part: &str| part.len() < 6 && part.parse::<u32>().is_ok();
+        match version.split('.').count() == 3 && version.split('.').all(is_number) {
+            true => Ok(version),
+            false => Err(self.invalid(key, "write three numbers, for example 3.6.14")),
+        }
+    }
+
     pub(super) fn boolean(&self, key: &'static str) -> Result<bool, ConfigError> {
         let (raw, at) = self.raw(key);
         match raw {

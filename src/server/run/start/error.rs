@@ -1,6 +1,7 @@
 //! Why a server did not start: each reason, and what to do about it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::log::LogError;
@@ -107,6 +108,14 @@ pub enum StartError {
         setting: &'static str,
         /// The reason.
         error: BindError,
+    },
+    /// The port for etcd's clients cannot be opened.
+    #[error("listen.etcd: cannot listen on {address}: {error}")]
+    Etcd {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        error: io::Error,
     },
     /// The admin port cannot be opened.
     #[error(transparent)]

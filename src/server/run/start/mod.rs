@@ -9,6 +9,7 @@ mod admin_ports;
 mod core;
 mod disks;
 mod error;
+mod etcd_port;
 mod identity;
 mod ports;
 mod recovery;

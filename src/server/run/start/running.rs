@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::etcd_port::EtcdService;
 use super::server::Server;
 use crate::raft::Status;
 use crate::server::mail::{Mail, Mailbox};
@@ -44,6 +45,11 @@ impl Server {
     /// Where probes and metrics are.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin[0].address()
+    }
+
+    /// Where etcd's clients reach it, if it has a port for them.
+    pub fn etcd_address(&self) -> Option<SocketAddr> {
+        self.tasks.etcd.as_ref().map(EtcdService::address)
     }
 
     /// The status of consensus on this node.
@@ -111,7 +117,15 @@ impl Server {
         // It holds the ports.
         self.tasks.certificates.0.abort();
         self.tasks.listener.close(CloseCode::Stopping);
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.tasks.listener.wait_idle()).await;
+        let mut etcd = self.tasks.etcd.take();
+        let idle = async {
+            if let Some(etcd) = &mut etcd {
+                etcd.finish().await;
+            }
+            self.tasks.listener.wait_idle().await;
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), idle).await;
+        drop(etcd);
         self.tasks.accepting.abort();
         if let Some(exporting) = self.exporting.take() {
             exporting.finish().await;

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::core::Shared;
+use super::etcd_port::EtcdService;
 use super::identity::Identity;
 use super::ports::Ports;
 use crate::server::admin::log_control::LogControl;
@@ -35,6 +36,7 @@ pub(super) struct Tasks {
     pub(super) reload: Arc<Notify>,
     pub(super) reloaded: Arc<ReloadReports>,
     pub(super) drain: Arc<Drain>,
+    pub(super) etcd: Option<EtcdService>,
     backups_end: Arc<AtomicBool>,
     _tending: JoinSet<()>,
 }
@@ -71,7 +73,7 @@ impl Tasks {
         config: &Config,
         identity: &Identity,
         shared: &Shared,
-        ports: &Ports,
+        ports: &mut Ports,
         sessions: &Arc<Sessions>,
     ) -> Self {
         shared.metrics.spawn_upkeep(UPKEEP_INTERVAL);
@@ -129,6 +131,10 @@ impl Tasks {
                 sessions: sessions.clone(),
                 done: tokio::sync::Mutex::default(),
             }),
+            etcd: ports
+                .etcd
+                .take()
+                .map(|port| EtcdService::start(port, sessions)),
             backups_end,
             _tending: tending,
         }

@@ -1,0 +1,242 @@
+//! Who calls, how long the caller waits, and what it says of reads; and how a request gets its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use super::grpc;
+use super::options::EtcdOptions;
+use crate::api::{Call, Consistency, Request, Response, ResponseHeader};
+use crate::etcd::convert;
+use crate::etcd::errors::{
+    DEADLINE, Method, NO_LEADER, STOPPED, TIMEOUT, is_worth_waiting, status_of,
+};
+use crate::etcd::proto;
+use crate::etcd::status::{Code, Status};
+use crate::server::session::{LocalClient, Sessions};
+use crate::types::NodeId;
+
+/// The longest that a unary call takes, unless it waits for something by its nature.
+pub(super) const PATIENCE: Duration = Duration::from_secs(7);
+/// The longest that any takes: a request waits no longer here.
+pub(super) const PATIENCE_LONG: Duration = Duration::from_secs(600);
+/// How long to wait before a request that was surely not applied is made again.
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_millis(200);
+/// What a message may have around the request that it holds.
+const AROUND_BYTES: usize = 512 << 10;
+
+const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
+const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency");
+
+/// One call of a client.
+pub(super) struct Caller {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) options: Arc<EtcdOptions>,
+    client: LocalClient,
+    deadline: Instant,
+    is_limited_by_client: bool,
+    /// No answer is wanted from a node that knows no leader.
+    needs_leader: bool,
+    consistency: Option<Consistency>,
+}
+
+impl Caller {
+    /// By the headers of its call, which takes at most `longest`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub(super) fn new(
+        sessions: Arc<Sessions>,
+        options: Arc<EtcdOptions>,
+        client: LocalClient,
+        headers: &HeaderMap,
+        longest: Duration,
+    ) -> Result<Self, Status> {
+        let given = grpc::timeout(headers)?;
+        let patience = given.map_or(longest, |given| given.min(longest));
+        let has_leader = headers.get(HAS_LEADER).map(HeaderValue::as_bytes);
+        Ok(Self {
+            sessions,
+            options,
+            client,
+            deadline: now() + patience,
+            is_limited_by_client: given.is_some_and(|given| given <= longest),
+            needs_leader: has_leader == Some(b"true"),
+            consistency: consistency(headers)?,
+        })
+    }
+
+    /// The connection's session.
+    pub(super) fn client(&self) -> &LocalClient {
+        &self.client
+    }
+
+    /// When the call is over.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// How a call ends whose time is over.
+    pub(super) fn late(&self) -> Status {
+        match self.is_limited_by_client {
+            true => DEADLINE,
+            false => TIMEOUT,
+        }
+    }
+
+    /// The longest message that is received.
+    pub(super) fn message_bytes_max(&self) -> usize {
+        self.sessions.limits.requests.request_bytes_max + AROUND_BYTES
+    }
+
+    /// What a read of this caller asks for.
+    pub(super) fn consistency(&self, is_serializable: bool) -> Consistency {
+        match self.consistency {
+            Some(consistency) => consistency,
+            None if is_serializable => Consistency::Serializable,
+            None => Consistency::Linearizable,
+        }
+    }
+
+    /// That a leader is known, if the caller asks for that.
+    pub(super) fn wants_leader(&self) -> Result<(), Status> {
+        let is_led = self.sessions.node.published.leader().is_some();
+        match self.needs_leader && !is_led {
+            true => Err(NO_LEADER),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a request of this node. While there is no leader, or another one than this node knows, it
+    /// waits and asks again.
+    ///
+    /// # Errors
+    /// In etcd's words, for a request of `method`.
+    pub(super) async fn ask(
+        &self,
+        request: Request,
+        consistency: Consistency,
+        method: Method,
+    ) -> Result<Response, Status> {
+        self.ask_at(request, consistency, 0, method).await
+    }
+
+    /// [`Caller::ask`] of a state that has `min_revision`.
+    pub(super) async fn ask_at(
+        &self,
+        request: Request,
+        consistency: Consistency,
+        min_revision: i64,
+        method: Method,
+    ) -> Result<Response, Status> {
+        let mut pause = RETRY_MIN;
+        loop {
+            if self.sessions.node.is_stopping() {
+                return Err(STOPPED);
+            }
+            let call = Call {
+                timeout_ms: self.left_ms(),
+                consistency,
+                min_revision,
+                session: None,
+                request: request.clone(),
+            };
+            let error = match self.client.ask(call).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            if !is_worth_waiting(&error) {
+                return Err(status_of(&error, method, !self.client.name().is_empty()));
+            }
+            // The deadline of the call ends this.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// How much time the call has.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(now())
+    }
+
+    fn left_ms(&self) -> u32 {
+        let left = self.left();
+        // One more, so that the call ends here and not with an error of the driver.
+        u32::try_from(left.as_millis() + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The header of an answer, in this node's name.
+    pub(super) fn header(&self, of: &ResponseHeader) -> proto::ResponseHeader {
+        self.header_at(of, of.revision)
+    }
+
+    /// [`Caller::header`] that shows another revision.
+    pub(super) fn header_at(&self, of: &ResponseHeader, revision: i64) -> proto::ResponseHeader {
+        proto::ResponseHeader {
+            member_id: self.member_id().0,
+            ..convert::header(of, revision)
+        }
+    }
+
+    /// This node.
+    pub(super) fn member_id(&self) -> NodeId {
+        self.sessions.node.member_id
+    }
+}
+
+fn now() -> Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long a call takes is no lease: plain elapsed time is enough"
+    )]
+    Instant::now()
+}
+
+/// What the caller asks for its reads, in our own word for it.
+fn consistency(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
+    let Some(value) = headers.get(CONSISTENCY) else {
+        return Ok(None);
+    };
+    let unknown = || {
+        Status::new(
+            Code::InvalidArgument,
+            "leasehold-consistency is none of q, lease, s, or a duration such as 500ms",
+        )
+    };
+    let text = value.to_str().map_err(|_| unknown())?;
+    Ok(Some(match text {
+        "q" => Consistency::LinearizableQuorum,
+        "lease" => Consistency::LeaseOnly,
+        "s" => Consistency::Serializable,
+        text => {
+            let bound = humantime::parse_duration(text).map_err(|_| unknown())?;
+            Consistency::MaxStaleness(bound)
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_consistency_of_a_call_is_read() {
+        let read = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONSISTENCY, HeaderValue::from_static(text));
+            consistency(&headers)
+        };
+        assert_eq!(consistency(&HeaderMap::new()), Ok(None));
+        assert_eq!(read("q"), Ok(Some(Consistency::LinearizableQuorum)));
+        assert_eq!(read("lease"), Ok(Some(Consistency::LeaseOnly)));
+        assert_eq!(read("s"), Ok(Some(Consistency::Serializable)));
+        let bound = Duration::from_millis(500);
+        assert_eq!(read("500ms"), Ok(Some(Consistency::MaxStaleness(bound))));
+        for text in ["", "x", "-1s"] {
+            assert_eq!(read(text).unwrap_err().code, Code::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The certificates of the port: loaded at the start, and again when their files have changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use super::tls::{ClientCertificates, TcpTls};
+use crate::server::config::TlsFiles;
+use crate::transport::{TlsError, TlsStamps};
+
+/// What the port says it speaks (ALPN), the better first.
+const PROTOCOLS: &[&str] = &["h2", "http/1.1"];
+
+/// See the module.
+pub(crate) struct EtcdCertificates {
+    files: TlsFiles,
+    are_required: bool,
+    interval: Option<Duration>,
+    current: ArcSwap<TcpTls>,
+}
+
+impl EtcdCertificates {
+    /// Loads the files, and looks for changes at this interval; never, if it is `None`.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub(crate) fn load(
+        files: &TlsFiles,
+        are_required: bool,
+        interval: Option<Duration>,
+    ) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self {
+            current: ArcSwap::from_pointee(load(files, are_required)?),
+            files: files.clone(),
+            are_required,
+            interval,
+        }))
+    }
+
+    /// What new connections are accepted with.
+    pub(super) fn current(&self) -> Arc<TcpTls> {
+        self.current.load_full()
+    }
+
+    /// Loads the files again whenever they have changed. Those that cannot be used are reported once, and
+    /// the ones before stay in use.
+    pub(super) async fn look_after(&self) {
+        let Some(interval) = self.interval else {
+            return std::future::pending().await;
+        };
+        let mut known = self.files.paths().stamps();
+        loop {
+            tokio::time::sleep(interval).await;
+            let found = self.files.paths().stamps();
+            if !has_changed(known.as_ref(), found.as_ref()) {
+                continue;
+            }
+            known = found;
+            match load(&self.files, self.are_required) {
+                Ok(tls) => {
+                    self.current.store(Arc::new(tls));
+                    tracing::info!("certificates of the etcd port reloaded");
+                }
+                Err(error) => tracing::warn!(
+                    %error,
+                    "the changed certificates of the etcd port cannot be used; the ones before stay"
+                ),
+            }
+        }
+    }
+}
+
+/// Whether there is something new to load: files that are missing are being replaced.
+fn has_changed(known: Option<&TlsStamps>, found: Option<&TlsStamps>) -> bool {
+    found.is_some() && known != found
+}
+
+fn load(files: &TlsFiles, are_required: bool) -> Result<TcpTls, TlsError> {
+    let clients = ClientCertificates {
+        are_required,
+        allowed: files.allowed_sans.clone(),
+    };
+    TcpTls::load(&files.paths(), &clients, PROTOCOLS)
+}

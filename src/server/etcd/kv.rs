@@ -1,0 +1,194 @@
+//! The service of keys.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::caller::{Caller, PATIENCE};
+use super::grpc::Pieces;
+use super::pages;
+use super::pages::{WholeRange, unexpected};
+use crate::api;
+use crate::api::{
+    Consistency, RangeRequest, Request, Response, ResponseBody, TXN_DEPTH_MAX, TXN_PARTS_MAX,
+};
+use crate::etcd::convert;
+use crate::etcd::convert::RangePlan;
+use crate::etcd::errors::{COMPACTED, Method, TIMEOUT, TOO_MANY_OPS};
+use crate::etcd::proto;
+use crate::etcd::status::Status;
+
+/// A large answer is sent in pieces of about this size.
+const PIECE_BYTES: usize = 64 << 10;
+/// How often it is looked whether compacted history is gone.
+const REMOVED_EVERY: Duration = Duration::from_millis(10);
+
+/// Range.
+pub(super) async fn range(caller: Caller, range: proto::RangeRequest) -> Result<Pieces, Status> {
+    let plan = RangePlan::of(&range)?;
+    let consistency = caller.consistency(range.serializable);
+    let WholeRange {
+        header,
+        range,
+        held,
+    } = pages::read(&caller, &plan, consistency).await?;
+    let response = convert::range_response(caller.header(&header), range);
+    Ok(match held {
+        None => response.into(),
+        Some(held) => Pieces {
+            pieces: in_pieces(response),
+            held: Some(held),
+        },
+    })
+}
+
+/// The encoding of `response`, which is that of its parts one after the other.
+fn in_pieces(response: proto::RangeResponse) -> VecDeque<Bytes> {
+    let proto::RangeResponse {
+        header,
+        kvs,
+        more,
+        count,
+    } = response;
+    let mut pieces = VecDeque::new();
+    let mut part = proto::RangeResponse {
+        header,
+        ..proto::RangeResponse::default()
+    };
+    let mut bytes = 0;
+    for kv in kvs {
+        bytes += kv.key.len() + kv.value.len();
+        part.kvs.push(kv);
+        if bytes >= PIECE_BYTES {
+            pieces.push_back(Bytes::from(part.encode_to_vec()));
+            (part, bytes) = (proto::RangeResponse::default(), 0);
+        }
+    }
+    (part.more, part.count) = (more, count);
+    pieces.push_back(Bytes::from(part.encode_to_vec()));
+    pieces
+}
+
+/// Put.
+pub(super) async fn put(
+    caller: Caller,
+    put: proto::PutRequest,
+) -> Result<proto::PutResponse, Status> {
+    let request = Request::Put(convert::put(&put)?);
+    let Response { header, body } = write(&caller, request, Method::Put).await?;
+    let ResponseBody::Put(put) = body else {
+        return Err(unexpected());
+    };
+    Ok(convert::put_response(caller.header(&header), put))
+}
+
+/// DeleteRange.
+pub(super) async fn delete_range(
+    caller: Caller,
+    delete: proto::DeleteRangeRequest,
+) -> Result<proto::DeleteRangeResponse, Status> {
+    let Some(request) = convert::delete_plan(&delete)? else {
+        // Nothing is deleted; the header is that of a read.
+        let request = RangeRequest {
+            key: delete.key.clone(),
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let consistency = Consistency::Linearizable;
+        let read = caller.ask(Request::Range(request), consistency, Method::Delete);
+        let header = caller.header(&read.await?.header);
+        let nothing = api::DeleteRangeResponse::default();
+        return Ok(convert::delete_response(header, nothing));
+    };
+    let request = Request::DeleteRange(request);
+    let Response { header, body } = write(&caller, request, Method::Delete).await?;
+    let ResponseBody::DeleteRange(deleted) = body else {
+        return Err(unexpected());
+    };
+    Ok(convert::delete_response(caller.header(&header), deleted))
+}
+
+/// Before a transaction is decoded: that it has no more parts than one may have.
+pub(super) fn check_txn(encoded: &[u8]) -> Result<(), Status> {
+    match proto::txn_parts(encoded, TXN_PARTS_MAX, TXN_DEPTH_MAX + 1) > TXN_PARTS_MAX {
+        true => Err(TOO_MANY_OPS),
+        false => Ok(()),
+    }
+}
+
+/// Txn.
+pub(super) async fn txn(
+    caller: Caller,
+    txn: proto::TxnRequest,
+) -> Result<proto::TxnResponse, Status> {
+    let plan = convert::txn_plan(&txn, caller.sessions.limits.requests.txn_ops_max)?;
+    // One that only reads is a read; it may be stale only if the caller says so in our words.
+    let consistency = caller.consistency(false);
+    let request = Request::Txn(plan.request.clone());
+    let Response { header, body } = caller.ask(request, consistency, Method::Txn).await?;
+    let ResponseBody::Txn(response) = body else {
+        return Err(unexpected());
+    };
+    Ok(plan.answer(caller.header(&header), response))
+}
+
+/// Compact.
+pub(super) async fn compact(
+    caller: Caller,
+    compaction: proto::CompactionRequest,
+) -> Result<proto::CompactionResponse, Status> {
+    if compaction.revision < 1 {
+        return Err(COMPACTED);
+    }
+    let request = Request::Compact(api::CompactionRequest::at(compaction.revision));
+    // Only what is waited for afterwards may take longer than other calls.
+    let response = tokio::time::timeout(PATIENCE, write(&caller, request, Method::Compact));
+    let response = response.await.unwrap_or(Err(TIMEOUT))?;
+    if compaction.physical {
+        let removed = &caller.sessions.serving.removed;
+        // The deadline of the call ends this.
+        while removed.through() < compaction.revision {
+            tokio::time::sleep(REMOVED_EVERY).await;
+        }
+    }
+    Ok(proto::CompactionResponse {
+        header: Some(caller.header(&response.header)),
+    })
+}
+
+async fn write(caller: &Caller, request: Request, method: Method) -> Result<Response, Status> {
+    caller.ask(request, Consistency::Linearizable, method).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_encoding_of_the_whole() {
+        let kv = |number: u8| proto::KeyValue {
+            key: Bytes::from(vec![number]),
+            value: Bytes::from(vec![number; PIECE_BYTES / 3]),
+            ..proto::KeyValue::default()
+        };
+        let response = proto::RangeResponse {
+            header: Some(proto::ResponseHeader::default()),
+            kvs: (0..8).map(kv).collect(),
+            more: true,
+            count: 9,
+        };
+        let pieces = in_pieces(response.clone());
+        assert!(pieces.len() > 2);
+        let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+        assert_eq!(whole, response.encode_to_vec());
+    }
+
+    #[test]
+    fn a_transaction_of_a_million_empty_parts_is_not_decoded() {
+        let encoded = [0x12, 0].repeat(1 << 20);
+        assert_eq!(check_txn(&encoded), Err(TOO_MANY_OPS));
+        assert_eq!(check_txn(&encoded[..256]), Ok(()));
+    }
+}

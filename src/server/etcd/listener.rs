@@ -1,0 +1,266 @@
+//! The TCP port: accepts connections, bounds how many there are, and serves HTTP on each.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::certificates::EtcdCertificates;
+use super::grpc::Reply;
+use super::options::EtcdOptions;
+use super::router::Route;
+use crate::server::session::Sessions;
+use crate::sync::Mutex;
+use crate::transport::Admission;
+
+/// How long a client may take to say the first word, or for its handshake.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long the port rests when the system gives it no connection, for want of files for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const STREAMS_MAX: u32 = 16_384;
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// A client that is silent for so long is asked whether it is there, and has so long to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The port, bound and not served yet.
+pub(crate) struct EtcdListener {
+    listener: TcpListener,
+    address: SocketAddr,
+    certificates: Option<Arc<EtcdCertificates>>,
+    options: Arc<EtcdOptions>,
+    admission: Admission,
+}
+
+impl EtcdListener {
+    /// Binds the port. Without certificates it is served in the clear.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        certificates: Option<Arc<EtcdCertificates>>,
+        options: EtcdOptions,
+        admission: Admission,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self {
+            address: listener.local_addr()?,
+            listener,
+            certificates,
+            options: Arc::new(options),
+            admission,
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves connections until `stopping` says so or is dropped; then lets those that are open finish
+    /// what they do.
+    pub(crate) async fn serve(self, sessions: Arc<Sessions>, mut stopping: watch::Receiver<bool>) {
+        let seats = Arc::new(Seats::new(self.admission));
+        let mut connections = JoinSet::new();
+        let mut tending = JoinSet::new();
+        if let Some(certificates) = self.certificates.clone() {
+            tending.spawn(async move { certificates.look_after().await });
+        }
+        let stop = stopping.clone();
+        loop {
+            let accepted = tokio::select! {
+                // An error means that the sender is gone, which is a stop too.
+                _ = stopping.wait_for(|stop| *stop) => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            while connections.try_join_next().is_some() {}
+            let Ok((stream, address)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // One connection too many is closed at once.
+            let Some(seat) = seats.take(address.ip()) else {
+                continue;
+            };
+            let connection = Connection {
+                sessions: sessions.clone(),
+                options: self.options.clone(),
+                certificates: self.certificates.clone(),
+                stopping: stop.clone(),
+                address,
+            };
+            connections.spawn(async move {
+                connection.serve(stream).await;
+                drop(seat);
+            });
+        }
+        drop(self.listener);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// One connection.
+struct Connection {
+    sessions: Arc<Sessions>,
+    options: Arc<EtcdOptions>,
+    certificates: Option<Arc<EtcdCertificates>>,
+    stopping: watch::Receiver<bool>,
+    address: SocketAddr,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        // Small answers leave at once.
+        let _ = stream.set_nodelay(true);
+        let Some(certificates) = self.certificates.clone() else {
+            let spoke = tokio::time::timeout(GREETING, stream.peek(&mut [0])).await;
+            if matches!(spoke, Ok(Ok(count)) if count > 0) {
+                self.serve_http("", stream).await;
+            }
+            return;
+        };
+        let tls = certificates.current();
+        match tokio::time::timeout(GREETING, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let name = stream.client_name().unwrap_or_default().to_owned();
+                self.serve_http(&name, stream).await;
+            }
+            Ok(Err(error)) => tracing::debug!(
+                address = %self.address,
+                %error,
+                "handshake on the etcd port failed"
+            ),
+            Err(_) => {}
+        }
+    }
+
+    async fn serve_http(
+        mut self,
+        name: &str,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
+        let route = Route {
+            client: self.sessions.connect_local(name, self.address),
+            sessions: self.sessions,
+            options: self.options,
+        };
+        let service = service_fn(move |request: Request<Incoming>| {
+            let route = route.clone();
+            async move { Ok::<Response<Reply>, Infallible>(route.answer(request).await) }
+        });
+        let builder = http();
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        // How a connection ends is no news.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = self.stopping.wait_for(|stop| *stop) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+/// HTTP/2 with etcd's limits, and HTTP/1.1 for programs that ask for pages.
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(GREETING);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_PATIENCE);
+    builder
+}
+
+/// How many connections there are, in all and from each address.
+struct Seats {
+    admission: Admission,
+    taken: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+/// The place of one connection, free again when dropped.
+struct Seat {
+    seats: Arc<Seats>,
+    address: IpAddr,
+}
+
+impl Seats {
+    fn new(admission: Admission) -> Self {
+        Self {
+            admission,
+            taken: Mutex::default(),
+        }
+    }
+
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let mut taken = self.taken.lock();
+        let all: usize = taken.values().sum();
+        let of_address = taken.get(&address).copied().unwrap_or_default();
+        let is_free =
+            all < self.admission.connections_max && of_address < self.admission.per_address_max;
+        is_free.then(|| {
+            taken.insert(address, of_address + 1);
+            Seat {
+                seats: Arc::clone(self),
+                address,
+            }
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken.lock();
+        if let Some(count) = taken.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_bounded_in_all_and_by_address() {
+        let seats = Arc::new(Seats::new(Admission {
+            connections_max: 3,
+            per_address_max: 2,
+            ..Admission::DEFAULT
+        }));
+        let address = |last: u8| IpAddr::from([127, 0, 0, last]);
+        let first = seats.take(address(1));
+        let _second = seats.take(address(1)).unwrap();
+        assert!(seats.take(address(1)).is_none());
+        let _third = seats.take(address(2)).unwrap();
+        assert!(seats.take(address(2)).is_none());
+        drop(first);
+        assert!(seats.take(address(2)).is_some());
+    }
+}

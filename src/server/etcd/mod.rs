@@ -1,0 +1,27 @@
+//! The port for etcd's clients: etcd's v3 API over gRPC, on TCP.
+//!
+//! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
+//! request, [`grpc`] carries its messages. What a method does stands in [`kv`] and
+//! [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
+//! leased read are the same for both protocols. The messages themselves, and etcd's words for what
+//! goes wrong, are in [`etcd`](crate::etcd).
+//!
+//! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
+
+mod caller;
+mod certificates;
+mod grpc;
+mod kv;
+mod large;
+mod listener;
+mod maintenance;
+mod options;
+mod pages;
+mod router;
+mod tls;
+mod unary;
+
+pub(crate) use certificates::EtcdCertificates;
+pub(crate) use listener::EtcdListener;
+pub(crate) use options::EtcdOptions;

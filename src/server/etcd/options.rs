@@ -1,0 +1,33 @@
+//! How the port presents itself.
+
+/// How the port presents itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EtcdOptions {
+    /// The version of etcd that clients are told: three numbers.
+    pub(crate) emulated_version: String,
+    /// The largest answer to a read, in bytes.
+    pub(crate) reply_bytes_max: usize,
+}
+
+impl EtcdOptions {
+    /// The version of the cluster and of the storage, as etcd names it: the same without patches.
+    pub(super) fn storage_version(&self) -> String {
+        let version = &self.emulated_version;
+        let end = version.rfind('.').unwrap_or(version.len());
+        format!("{}.0", &version[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_cut_where_etcd_cuts_them() {
+        let options = EtcdOptions {
+            emulated_version: "3.6.14".to_owned(),
+            reply_bytes_max: 1,
+        };
+        assert_eq!(options.storage_version(), "3.6.0");
+    }
+}

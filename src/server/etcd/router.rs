@@ -1,0 +1,123 @@
+//! From the path of a request to what answers it.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::caller::{Caller, PATIENCE, PATIENCE_LONG};
+use super::grpc::{Reply, failure, is_grpc, refuse_compression};
+use super::options::EtcdOptions;
+use super::unary::unary;
+use super::{kv, maintenance};
+use crate::etcd::status::{Code, Status};
+use crate::server::session::{LocalClient, Sessions};
+
+/// What the requests of a connection share.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) options: Arc<EtcdOptions>,
+    pub(super) client: LocalClient,
+}
+
+impl Route {
+    /// Answers a request, of gRPC or for a page.
+    pub(super) async fn answer(self, request: Request<Incoming>) -> Response<Reply> {
+        match is_grpc(request.headers()) {
+            true => self.call(request).await,
+            false => self.page(&request).await,
+        }
+    }
+
+    async fn call(self, request: Request<Incoming>) -> Response<Reply> {
+        let (head, body) = request.into_parts();
+        let patience = match head.uri.path() {
+            // It may wait until history is gone from the disk.
+            "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
+            _ => PATIENCE,
+        };
+        let caller = refuse_compression(&head.headers).and_then(|()| {
+            Caller::new(
+                self.sessions,
+                self.options,
+                self.client,
+                &head.headers,
+                patience,
+            )
+        });
+        let caller = match caller {
+            Ok(caller) => caller,
+            Err(status) => return failure(&status),
+        };
+        let any = |_: &[u8]| Ok(());
+        match head.uri.path() {
+            "/etcdserverpb.KV/Range" => unary(caller, body, any, kv::range).await,
+            "/etcdserverpb.KV/Put" => unary(caller, body, any, kv::put).await,
+            "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
+            "/etcdserverpb.KV/Txn" => unary(caller, body, kv::check_txn, kv::txn).await,
+            "/etcdserverpb.KV/Compact" => unary(caller, body, any, kv::compact).await,
+            "/etcdserverpb.Maintenance/Status" => {
+                unary(caller, body, any, maintenance::status).await
+            }
+            "/etcdserverpb.Maintenance/Alarm" => unary(caller, body, any, maintenance::alarm).await,
+            "/grpc.health.v1.Health/Check" => unary(caller, body, any, maintenance::check).await,
+            path => failure(&unknown(path)),
+        }
+    }
+
+    async fn page(self, request: &Request<Incoming>) -> Response<Reply> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let text = "this port answers gRPC, and GET /version, /health, /livez and /readyz\n";
+            return page(404, "text/plain; charset=utf-8", text.to_owned());
+        }
+        let (path, query) = (request.uri().path(), request.uri().query());
+        let found = maintenance::page(&self.sessions, &self.options, path, query).await;
+        match found {
+            Some((status, content, text)) => page(status, content, text),
+            None => page(
+                404,
+                "text/plain; charset=utf-8",
+                "404 page not found\n".to_owned(),
+            ),
+        }
+    }
+}
+
+fn page(status: u16, content: &'static str, text: String) -> Response<Reply> {
+    let mut response = Response::new(Reply::of(text.into()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    let content = HeaderValue::from_static(content);
+    response.headers_mut().insert(CONTENT_TYPE, content);
+    response
+}
+
+/// The refusal of a method that is not there.
+fn unknown(path: &str) -> Status {
+    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let (service, method) = (parts.next(), parts.next());
+    Status::with(
+        Code::Unimplemented,
+        format!(
+            "unknown method {} for service {}",
+            method.unwrap_or_default(),
+            service.unwrap_or_default()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_that_is_not_there_is_named() {
+        let status = unknown("/etcdserverpb.Maintenance/Snapshot");
+        assert_eq!(status.code, Code::Unimplemented);
+        assert_eq!(
+            status.message,
+            "unknown method Snapshot for service etcdserverpb.Maintenance"
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! TLS on a TCP port, for clients of other protocols: versions 1.2 and 1.3, and a certificate of the
+//! client only if that is required or offered. Who the client is comes from its certificate.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::transport::{PeerIdentity, TlsError, TlsPaths, name_of, read_file, refuse_exposed_key};
+
+/// What a port shows to its clients, and whom it lets in. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct TcpTls {
+    acceptor: TlsAcceptor,
+    allowed: Arc<[String]>,
+}
+
+/// Which clients a port lets in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClientCertificates {
+    /// A client without a certificate is refused. One that shows a certificate shows a valid one in
+    /// any case.
+    pub(super) are_required: bool,
+    /// Names of the clients that may connect; if empty, all. With names, a certificate is required.
+    pub(super) allowed: Vec<String>,
+}
+
+impl TcpTls {
+    /// Loads the files of a port that speaks `protocols` (ALPN).
+    ///
+    /// # Errors
+    /// The first error found.
+    pub(super) fn load(
+        paths: &TlsPaths,
+        clients: &ClientCertificates,
+        protocols: &[&str],
+    ) -> Result<Self, TlsError> {
+        refuse_exposed_key(&paths.key)?;
+        let unusable = |path: &std::path::Path, reason: String| TlsError::Unusable {
+            path: name_of(path),
+            reason,
+        };
+        let chain = pem::<CertificateDer<'static>>(&paths.certificate, "certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(&read_file(&paths.key)?).map_err(|_| {
+            TlsError::NotPem {
+                path: name_of(&paths.key),
+                wanted: "private key",
+            }
+        })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let are_required = clients.are_required || !clients.allowed.is_empty();
+        let verifier = verifier(paths, are_required, &provider)?;
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| unusable(&paths.certificate, error.to_string()))?;
+        let mut config = builder
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable(&paths.certificate, error.to_string()))?;
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|protocol| protocol.as_bytes().to_vec())
+            .collect();
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            allowed: clients.allowed.clone().into(),
+        })
+    }
+
+    /// Takes the handshake of a connection.
+    ///
+    /// # Errors
+    /// It failed, or the client may not connect.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the connection is closed.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TcpTlsStream> {
+        let stream = self.acceptor.accept(stream).await?;
+        let certificates = stream.get_ref().1.peer_certificates();
+        let name = certificates
+            .and_then(<[_]>::first)
+            .and_then(|certificate| client_name(certificate));
+        let is_allowed = match &name {
+            _ if self.allowed.is_empty() => true,
+            Some(name) => self.allowed.contains(name),
+            None => false,
+        };
+        match is_allowed {
+            true => Ok(TcpTlsStream {
+                stream: Box::new(stream),
+                name,
+            }),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+}
+
+fn pem<T: PemObject>(path: &std::path::Path, wanted: &'static str) -> Result<Vec<T>, TlsError> {
+    let bytes = read_file(path)?;
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(TlsError::NotPem {
+            path: name_of(path),
+            wanted,
+        }),
+    }
+}
+
+/// The check of what clients show.
+fn verifier(
+    paths: &TlsPaths,
+    are_required: bool,
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unusable = |reason: String| TlsError::Unusable {
+        path: name_of(&paths.ca),
+        reason,
+    };
+    let mut roots = RootCertStore::empty();
+    for root in pem::<CertificateDer<'static>>(&paths.ca, "certificate")? {
+        roots
+            .add(root)
+            .map_err(|error| unusable(error.to_string()))?;
+    }
+    let mut builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    if let Some(crl) = &paths.crl {
+        let lists = pem::<CertificateRevocationListDer<'static>>(crl, "revocation list")?;
+        builder = builder.with_crls(lists);
+    }
+    if !are_required {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|error| unusable(error.to_string()))
+}
+
+/// The name in a client's certificate: that of our own identity, else the common name.
+fn client_name(der: &CertificateDer<'_>) -> Option<String> {
+    if let Ok(identity) = PeerIdentity::of_certificate(der) {
+        return Some(identity.name().to_owned());
+    }
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
+/// A connection under TLS.
+pub(super) struct TcpTlsStream {
+    stream: Box<TlsStream<TcpStream>>,
+    name: Option<String>,
+}
+
+impl TcpTlsStream {
+    /// The name in the client's certificate, if it has shown one.
+    pub(super) fn client_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl AsyncRead for TcpTlsStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for TcpTlsStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,83 @@
+//! The port for etcd's clients, where the configuration wants one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::error::StartError;
+use crate::server::config::Config;
+use crate::server::disk::tls::CertificateError;
+use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions};
+use crate::server::session::Sessions;
+
+/// Binds the port, if there is to be one.
+pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartError> {
+    let Some(etcd) = &config.tls.etcd else {
+        return Ok(None);
+    };
+    let certificates = match &etcd.tls {
+        None => None,
+        Some(tls) => {
+            let interval = config.tls.reload_interval;
+            let loaded = EtcdCertificates::load(&tls.files, tls.client_cert_auth, interval);
+            Some(loaded.map_err(|error| CertificateError::Tls {
+                section: "etcd",
+                error,
+            })?)
+        }
+    };
+    let options = EtcdOptions {
+        emulated_version: etcd.emulated_version.clone(),
+        reply_bytes_max: etcd.max_reply_bytes,
+    };
+    let (address, admission) = (etcd.address, config.connections);
+    let listener = EtcdListener::bind(address, certificates, options, admission).await;
+    let listener = listener.map_err(|error| StartError::Etcd { address, error })?;
+    if etcd.tls.is_none() {
+        tracing::warn!(
+            address = %listener.address(),
+            "the etcd port is served without TLS: anyone who reaches it can read along, and may do \
+             everything while access is not controlled"
+        );
+    }
+    Ok(Some(listener))
+}
+
+/// The task that serves the port. Dropped, it ends with its connections.
+pub(super) struct EtcdService {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl EtcdService {
+    /// Serves the port from now on.
+    pub(super) fn start(port: EtcdListener, sessions: &Arc<Sessions>) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        Self {
+            address: port.address(),
+            task: tokio::spawn(port.serve(sessions.clone(), stopping)),
+            stop,
+        }
+    }
+
+    /// Where the port is.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, lets calls finish, and waits until the last connection has ended.
+    pub(super) async fn finish(&mut self) {
+        self.stop.send_replace(true);
+        // A panic over there has been reported by the hook.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for EtcdService {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,385 @@
+//! The same requests to etcd and to a node of ours: the answers are equal once ids and terms are masked.
+//!
+//! Programs are drawn from a seed, over few keys, so that ranges, revisions, comparisons and
+//! compactions meet. `ETCD_PROGRAMS` runs more of them, `ETCD_SEED` others.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::grpc::Channel;
+use super::kv::{
+    CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
+    DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
+    RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
+};
+use super::{EtcdCluster, tool};
+use crate::harness::{PATIENCE, eventually, free_port, setting};
+
+const STEPS: u64 = 50;
+
+/// An etcd of our own, gone with the test.
+struct Etcd {
+    process: Child,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Etcd {
+    fn start(program: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (client, peer) = (address(free_port()), address(free_port()));
+        let process = Command::new(program)
+            .env_clear()
+            .arg("--data-dir")
+            .arg(folder.path().join("data"))
+            .args(["--listen-client-urls", &format!("http://{client}")])
+            .args(["--advertise-client-urls", &format!("http://{client}")])
+            .args(["--listen-peer-urls", &format!("http://{peer}")])
+            .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
+            .args(["--initial-cluster", &format!("default=http://{peer}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            process,
+            address: client,
+            _folder: folder,
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// etcd itself; none, and a loud remark, if it is not there and need not be.
+fn etcd() -> Option<PathBuf> {
+    let found = tool("etcd");
+    if found.is_none() {
+        assert!(
+            std::env::var_os("LEASEHOLD_REQUIRE_ETCD").is_none(),
+            "etcd is not on the path"
+        );
+        eprintln!("##### SKIPPED: the differential test: no `etcd` here #####");
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_get_the_answers_that_etcd_gives() {
+    let Some(program) = etcd() else {
+        return;
+    };
+    let ours = tokio::task::spawn_blocking(|| EtcdCluster::in_the_clear(1));
+    let ours = ours.await.unwrap();
+    let etcd = Etcd::start(&program);
+    let address = etcd.address;
+    let waited = tokio::task::spawn_blocking(move || {
+        eventually("etcd that listens", || {
+            std::net::TcpStream::connect(address).ok().map(drop)
+        });
+    });
+    waited.await.unwrap();
+    let pair = Pair {
+        etcd: Channel::open(etcd.address).await,
+        ours: Channel::open(ours.ports[0]).await,
+    };
+    pair.wait_until_etcd_leads().await;
+    let seed = setting("ETCD_SEED", 1);
+    for number in 0..setting("ETCD_PROGRAMS", 20) {
+        let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(number)));
+        for step in 0..STEPS {
+            let at = format!("program {} step {step}", seed.wrapping_add(number));
+            pair.step(&mut draw, &at).await;
+        }
+    }
+}
+
+struct Pair {
+    etcd: Channel,
+    ours: Channel,
+}
+
+impl Pair {
+    async fn wait_until_etcd_leads(&self) {
+        let began = std::time::Instant::now();
+        let read = RangeRequest {
+            key: Bytes::from_static(b"k"),
+            ..RangeRequest::default()
+        };
+        loop {
+            let asked: Result<RangeResponse, _> = self.etcd.ask(RANGE, &read).await;
+            match asked {
+                Ok(_) => return,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn step(&self, draw: &mut Draw, at: &str) {
+        match draw.below(20) {
+            0..6 => self.compare::<_, PutResponse>(PUT, &draw.put(), at).await,
+            6..12 => {
+                let range = draw.range();
+                self.compare::<_, RangeResponse>(RANGE, &range, at).await;
+            }
+            12..14 => {
+                let delete = draw.delete();
+                self.compare::<_, DeleteRangeResponse>(DELETE, &delete, at)
+                    .await;
+            }
+            14..19 => {
+                let txn = draw.txn(0);
+                self.compare::<_, TxnResponse>(TXN, &txn, at).await;
+            }
+            _ => self.compact(draw, at).await,
+        }
+    }
+
+    /// Compacts to a revision near the current one, which both name.
+    async fn compact(&self, draw: &mut Draw, at: &str) {
+        let read = RangeRequest {
+            key: Bytes::from_static(b"k"),
+            ..RangeRequest::default()
+        };
+        let found: RangeResponse = self.ours.ask(RANGE, &read).await.unwrap();
+        let current = found.header.unwrap().revision;
+        let revision = current - 20 + draw.below(22);
+        let compaction = CompactionRequest {
+            revision: revision.max(1),
+            physical: draw.one_in(2),
+        };
+        self.compare::<_, CompactionResponse>(COMPACT, &compaction, at)
+            .await;
+    }
+
+    async fn compare<Q, A>(&self, path: &str, question: &Q, at: &str)
+    where
+        Q: Message + Debug,
+        A: Message + Default + Masked + PartialEq + Debug,
+    {
+        let theirs = self.etcd.ask::<A>(path, question).await.map(A::masked);
+        let ours = self.ours.ask::<A>(path, question).await.map(A::masked);
+        assert_eq!(ours, theirs, "{at}: ours is left: {path} {question:?}");
+    }
+}
+
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const PUT: &str = "/etcdserverpb.KV/Put";
+const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
+const TXN: &str = "/etcdserverpb.KV/Txn";
+const COMPACT: &str = "/etcdserverpb.KV/Compact";
+
+/// Without what differs between any two clusters.
+trait Masked {
+    fn masked(self) -> Self;
+}
+
+fn masked(header: &mut Option<ResponseHeader>) {
+    if let Some(header) = header {
+        *header = ResponseHeader {
+            revision: header.revision,
+            ..ResponseHeader::default()
+        };
+    }
+}
+
+macro_rules! masked {
+    ($($Answer:ty),*) => {
+        $(impl Masked for $Answer {
+            fn masked(mut self) -> Self {
+                masked(&mut self.header);
+                self
+            }
+        })*
+    };
+}
+
+masked!(
+    RangeResponse,
+    PutResponse,
+    DeleteRangeResponse,
+    CompactionResponse
+);
+
+impl Masked for TxnResponse {
+    fn masked(mut self) -> Self {
+        masked(&mut self.header);
+        self.responses = self.responses.into_iter().map(masked_op).collect();
+        self
+    }
+}
+
+fn masked_op(op: ResponseOp) -> ResponseOp {
+    let response = op.response.map(|response| match response {
+        ResponseUnion::ResponseRange(range) => ResponseUnion::ResponseRange(range.masked()),
+        ResponseUnion::ResponsePut(put) => ResponseUnion::ResponsePut(put.masked()),
+        ResponseUnion::ResponseDeleteRange(delete) => {
+            ResponseUnion::ResponseDeleteRange(delete.masked())
+        }
+        ResponseUnion::ResponseTxn(txn) => ResponseUnion::ResponseTxn(txn.masked()),
+    });
+    ResponseOp { response }
+}
+
+/// Draws requests.
+struct Draw(fastrand::Rng);
+
+impl Draw {
+    fn below(&mut self, end: i64) -> i64 {
+        self.0.i64(0..end)
+    }
+
+    fn one_in(&mut self, count: i64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn key(&mut self) -> Bytes {
+        if self.one_in(40) {
+            return Bytes::new();
+        }
+        let keys: [&'static [u8]; 8] = [b"a", b"aa", b"b", b"bb", b"c", b"\0", b"d\xff", b"e"];
+        Bytes::from_static(keys[self.0.usize(..keys.len())])
+    }
+
+    fn range_end(&mut self) -> Bytes {
+        match self.below(4) {
+            0 => Bytes::new(),
+            1 => Bytes::from_static(b"\0"),
+            _ => self.key(),
+        }
+    }
+
+    fn value(&mut self) -> Bytes {
+        let values: [&'static [u8]; 4] = [b"", b"x", b"y", b"zz"];
+        Bytes::from_static(values[self.0.usize(..values.len())])
+    }
+
+    /// Mostly nothing, sometimes a small number, of either sign.
+    fn bound(&mut self) -> i64 {
+        match self.below(6) {
+            0 => self.below(60) - 5,
+            _ => 0,
+        }
+    }
+
+    fn put(&mut self) -> PutRequest {
+        let ignore_value = self.one_in(8);
+        PutRequest {
+            key: self.key(),
+            value: match ignore_value && !self.one_in(4) {
+                true => Bytes::new(),
+                false => self.value(),
+            },
+            lease: match self.below(20) {
+                0 => 77,
+                1 => -1,
+                _ => 0,
+            },
+            prev_kv: self.one_in(2),
+            ignore_value,
+            ignore_lease: self.one_in(8),
+        }
+    }
+
+    fn range(&mut self) -> RangeRequest {
+        RangeRequest {
+            key: self.key(),
+            range_end: self.range_end(),
+            limit: self.bound().min(4),
+            revision: self.bound(),
+            sort_order: i32::try_from(self.below(3)).unwrap(),
+            sort_target: i32::try_from(self.below(5)).unwrap(),
+            serializable: self.one_in(3),
+            keys_only: self.one_in(5),
+            count_only: self.one_in(6),
+            min_mod_revision: self.bound(),
+            max_mod_revision: self.bound(),
+            min_create_revision: self.bound(),
+            max_create_revision: self.bound(),
+        }
+    }
+
+    fn delete(&mut self) -> DeleteRangeRequest {
+        DeleteRangeRequest {
+            key: self.key(),
+            range_end: self.range_end(),
+            prev_kv: self.one_in(2),
+        }
+    }
+
+    /// One that etcd compares with the puts beside it, as we always do: see docs/etcd.md.
+    fn delete_beside_puts(&mut self) -> DeleteRangeRequest {
+        let mut delete = self.delete();
+        if delete.range_end.as_ref() == b"\0" {
+            delete.range_end = Bytes::new();
+        }
+        delete
+    }
+
+    fn comparison(&mut self) -> Compare {
+        let number = self.below(4);
+        let target = i32::try_from(self.below(5)).unwrap();
+        let given = match target {
+            0 => CompareUnion::Version(number),
+            1 => CompareUnion::CreateRevision(number * 10),
+            2 => CompareUnion::ModRevision(number * 10),
+            3 => CompareUnion::Value(self.value()),
+            _ => CompareUnion::Lease(number / 3),
+        };
+        Compare {
+            result: i32::try_from(self.below(4)).unwrap(),
+            target,
+            key: self.key(),
+            target_union: (!self.one_in(8)).then_some(given),
+            range_end: self.range_end(),
+        }
+    }
+
+    fn txn(&mut self, depth: usize) -> TxnRequest {
+        let compare = (0..self.below(3)).map(|_| self.comparison()).collect();
+        let success = (0..self.below(3)).map(|_| self.op(depth)).collect();
+        let failure = (0..self.below(3)).map(|_| self.op(depth)).collect();
+        TxnRequest {
+            compare,
+            success,
+            failure,
+        }
+    }
+
+    fn op(&mut self, depth: usize) -> RequestOp {
+        let request = match self.below(11) {
+            0..4 => {
+                let range = self.range();
+                // A negative revision is none here, and there only outside of transactions.
+                let revision = range.revision.max(0);
+                RequestUnion::RequestRange(RangeRequest { revision, ..range })
+            }
+            4..8 => {
+                let mut put = self.put();
+                // Of two faults, etcd names another one in a transaction than outside of it.
+                if put.ignore_value {
+                    put.lease = 0;
+                }
+                RequestUnion::RequestPut(put)
+            }
+            8 | 9 if depth == 0 => RequestUnion::RequestDeleteRange(self.delete_beside_puts()),
+            _ if depth < 2 => RequestUnion::RequestTxn(self.txn(depth + 1)),
+            _ => return RequestOp { request: None },
+        };
+        RequestOp {
+            request: Some(request),
+        }
+    }
+}

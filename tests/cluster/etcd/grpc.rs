@@ -1,0 +1,134 @@
+//! A client of gRPC that leaves everything to the test: headers, framing and what comes back.
+
+use std::net::SocketAddr;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::client::SendRequest;
+use http::{HeaderMap, Request};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// A connection.
+pub(crate) struct Channel {
+    sender: SendRequest<Bytes>,
+    address: SocketAddr,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The messages that came.
+    pub(crate) body: Bytes,
+    /// Of the answer.
+    pub(crate) headers: HeaderMap,
+    /// After the body; empty if the answer was headers alone.
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Ended {
+    /// The code and the text; 0 and nothing if all went well.
+    pub(crate) fn status(&self) -> (i32, String) {
+        let either = |name: &str| {
+            let found = self.trailers.get(name).or_else(|| self.headers.get(name));
+            found.map(|value| value.to_str().unwrap().to_owned())
+        };
+        let code = either("grpc-status").expect("every call ends with a status");
+        (
+            code.parse().unwrap(),
+            either("grpc-message").unwrap_or_default(),
+        )
+    }
+
+    /// The one message of a call that went well.
+    pub(crate) fn message<M: Message + Default>(&self) -> M {
+        assert_eq!(self.status().0, 0, "{self:?}");
+        let mut body = self.body.clone();
+        assert_eq!(body.get_u8(), 0);
+        assert_eq!(body.get_u32() as usize, body.len());
+        M::decode(body).unwrap()
+    }
+}
+
+/// A message as it is sent.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.len()).unwrap());
+    bytes.extend_from_slice(message);
+    bytes.freeze()
+}
+
+impl Channel {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        builder
+            .initial_window_size(8 << 20)
+            .initial_connection_window_size(16 << 20);
+        let (sender, connection) = builder.handshake(stream).await.unwrap();
+        let driver = tokio::spawn(async move {
+            // How it ends is seen by the calls.
+            let _ = connection.await;
+        });
+        Self {
+            sender,
+            address,
+            driver,
+        }
+    }
+
+    /// Calls `path` with these bytes as the body, and these headers beside the usual ones.
+    pub(crate) async fn call(
+        &self,
+        path: &str,
+        body: Bytes,
+        headers: &[(&str, &str)],
+    ) -> Result<Ended, h2::Error> {
+        let mut request = Request::post(format!("http://{}{path}", self.address))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut sender = self.sender.clone().ready().await?;
+        let (answer, mut stream) = sender.send_request(request.body(()).unwrap(), false)?;
+        stream.send_data(body, true)?;
+        let answer = answer.await?;
+        let headers = answer.headers().clone();
+        let mut incoming = answer.into_body();
+        let mut body = BytesMut::new();
+        while let Some(chunk) = incoming.data().await {
+            let chunk = chunk?;
+            body.extend_from_slice(&chunk);
+            incoming.flow_control().release_capacity(chunk.len())?;
+        }
+        let trailers = incoming.trailers().await?.unwrap_or_default();
+        Ok(Ended {
+            body: body.freeze(),
+            headers,
+            trailers,
+        })
+    }
+
+    /// A unary call.
+    pub(crate) async fn ask<A: Message + Default>(
+        &self,
+        path: &str,
+        question: &impl Message,
+    ) -> Result<A, (i32, String)> {
+        let body = framed(&question.encode_to_vec());
+        let ended = self.call(path, body, &[]).await.unwrap();
+        match ended.status() {
+            (0, _) => Ok(ended.message()),
+            status => Err(status),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The port for etcd's clients: etcd's own command line against real processes, and what clients see on
+//! the wire.
+
+mod differential;
+mod grpc;
+#[allow(
+    dead_code,
+    reason = "the messages are the server's, and these tests use most of them"
+)]
+#[path = "../../../src/etcd/proto/kv.rs"]
+mod kv;
+mod wire;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Cluster, free_port};
+
+/// A cluster of which every node has a port for etcd's clients.
+pub(crate) struct EtcdCluster {
+    pub(crate) cluster: Cluster,
+    pub(crate) ports: Vec<SocketAddr>,
+    pub(crate) leader: usize,
+}
+
+impl EtcdCluster {
+    /// Of `count` nodes; each with these settings, as environment variables.
+    pub(crate) fn start(count: usize, settings: &[(&'static str, &str)]) -> Self {
+        let mut cluster = Cluster::prepare(count);
+        let mut ports = Vec::new();
+        for node in &mut cluster.nodes {
+            let port = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            node.environment
+                .push(("LEASEHOLD_LISTEN_ETCD", port.to_string()));
+            let settings = settings.iter();
+            node.environment
+                .extend(settings.map(|(name, value)| (*name, (*value).to_owned())));
+            ports.push(port);
+        }
+        let leader = cluster.start_and_settle();
+        Self {
+            cluster,
+            ports,
+            leader,
+        }
+    }
+
+    /// Without TLS.
+    pub(crate) fn in_the_clear(count: usize) -> Self {
+        Self::start(count, &[("LEASEHOLD_ETCD_COMPAT_INSECURE", "true")])
+    }
+
+    /// A node that does not lead.
+    pub(crate) fn follower(&self) -> usize {
+        (self.leader + 1) % self.ports.len()
+    }
+}
+
+/// Where the gate unpacks what tests need.
+fn tool(name: &str) -> Option<PathBuf> {
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../tools/usr/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = vec![unpacked];
+    folders.extend(std::env::split_paths(&path));
+    folders
+        .into_iter()
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// etcd's command line; none, and a loud remark, if it is not there and need not be.
+pub(crate) fn etcdctl(test: &str) -> Option<PathBuf> {
+    let found = tool("etcdctl");
+    if found.is_none() {
+        assert!(
+            std::env::var_os("LEASEHOLD_REQUIRE_ETCDCTL").is_none(),
+            "etcdctl is not on the path: install Debian's package `etcd-client`"
+        );
+        eprintln!(
+            "##### SKIPPED: {test}: no `etcdctl` here, install Debian's package `etcd-client` #####"
+        );
+    }
+    found
+}
+
+/// Runs etcd's command line, which sees nothing but its arguments: whether it succeeded, and what it said.
+pub(crate) fn run(program: &Path, endpoint: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program)
+        .env_clear()
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", endpoint, "--command-timeout", "60s"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+fn must(program: &Path, endpoint: SocketAddr, arguments: &[&str]) -> String {
+    let (is_done, said) = run(program, &endpoint.to_string(), arguments);
+    assert!(is_done, "etcdctl {arguments:?} at {endpoint}: {said}");
+    said
+}
+
+#[test]
+fn every_node_takes_every_request_of_etcdctl_and_shows_its_writes_at_once() {
+    let Some(etcdctl) = etcdctl("etcdctl against three nodes") else {
+        return;
+    };
+    let cluster = EtcdCluster::in_the_clear(3);
+    for (place, port) in cluster.ports.iter().enumerate() {
+        let key = format!("k{place}");
+        assert_eq!(must(&etcdctl, *port, &["put", &key, "one"]), "OK\n");
+        // The node has applied the write when it answers.
+        let read = must(&etcdctl, *port, &["get", &key, "--consistency=s"]);
+        assert_eq!(read, format!("{key}\none\n"), "at node {place}");
+        let put = must(&etcdctl, *port, &["put", &key, "two", "--prev-kv"]);
+        assert_eq!(put, format!("OK\n{key}\none\n"));
+        for other in &cluster.ports {
+            let read = must(&etcdctl, *other, &["get", &key, "--print-value-only"]);
+            assert_eq!(read, "two\n");
+        }
+    }
+    let follower = cluster.ports[cluster.follower()];
+    let all = must(&etcdctl, follower, &["get", "k", "--prefix", "--keys-only"]);
+    assert_eq!(all, "k0\n\nk1\n\nk2\n\n");
+    assert_eq!(must(&etcdctl, follower, &["del", "k", "--prefix"]), "3\n");
+    let refused = run(
+        &etcdctl,
+        &follower.to_string(),
+        &["put", "k", "--ignore-value"],
+    );
+    assert!(!refused.0);
+    assert!(
+        refused.1.contains("etcdserver: key not found"),
+        "{refused:?}"
+    );
+    must(&etcdctl, follower, &["compact", "3", "--physical"]);
+    let refused = run(&etcdctl, &follower.to_string(), &["get", "k0", "--rev=1"]);
+    assert!(refused.1.contains("has been compacted"), "{refused:?}");
+    must(&etcdctl, follower, &["endpoint", "health"]);
+    let status = must(&etcdctl, follower, &["endpoint", "status"]);
+    assert!(status.contains("3.6.14"), "{status}");
+}
+
+#[test]
+fn keys_of_etcdctl_are_read_by_the_command_line_and_the_other_way_round() {
+    let Some(etcdctl) = etcdctl("etcdctl beside the native protocol") else {
+        return;
+    };
+    let cluster = EtcdCluster::in_the_clear(1);
+    must(&etcdctl, cluster.ports[0], &["put", "theirs", "1"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = cluster.cluster.client().await;
+        let got = client.get("theirs", None).await.unwrap();
+        assert_eq!(got.value().map(|value| &value[..]), Some(&b"1"[..]));
+        client.put("ours", "2", None).await.unwrap();
+    });
+    let read = must(&etcdctl, cluster.ports[0], &["get", "ours"]);
+    assert_eq!(read, "ours\n2\n");
+}
+
+#[test]
+fn under_tls_a_certificate_of_the_client_is_taken_and_needed_only_if_the_settings_say_so() {
+    let Some(etcdctl) = etcdctl("etcdctl under TLS") else {
+        return;
+    };
+    for is_demanded in ["false", "true"] {
+        let settings = [("LEASEHOLD_TLS_ETCD_CLIENT_CERT_AUTH", is_demanded)];
+        let cluster = EtcdCluster::start(1, &settings);
+        let endpoint = format!("https://{}", cluster.ports[0]);
+        let pki = &cluster.cluster.pki;
+        let ca = pki.file("client-ca.pem");
+        let (certificate, key) = (pki.file("tester.pem"), pki.file("tester.key"));
+        let named = ["--cacert", &ca, "--cert", &certificate, "--key", &key];
+        let (is_done, said) = run(
+            &etcdctl,
+            &endpoint,
+            &[&named[..], &["put", "a", "b"]].concat(),
+        );
+        assert!(is_done, "{said}");
+        let unnamed = ["--cacert", &ca, "--command-timeout", "5s", "get", "a"];
+        let (is_done, said) = run(&etcdctl, &endpoint, &unnamed);
+        assert_eq!(is_done, is_demanded == "false", "{said}");
+        // Nothing is served in the clear there.
+        let plain = ["--command-timeout", "2s", "get", "a"];
+        assert!(!run(&etcdctl, &cluster.ports[0].to_string(), &plain).0);
+    }
+}
