@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::deadline::deadline_after;
+use super::endpoint::with_port;
 use super::request::parts;
 use super::response::unexpected_response;
 use super::route::{Errand, PointAttempt};
@@ -55,12 +56,14 @@ impl Client {
     ) -> Result<GetResponse, Error> {
         let options = options.unwrap_or_default();
         let key = options.selector.start(key.as_ref());
+        let endpoint = options.endpoint.as_deref().map(with_port).transpose()?;
         let asked = &options.request;
         let defaults = &self.inner.options;
         let consistency = options.consistency.unwrap_or(defaults.consistency);
         let timeout = options.timeout.unwrap_or(defaults.timeout);
         let deadline = deadline_after(timeout);
-        let is_plain = options.selector.range == KeyRange::Single
+        let is_plain = endpoint.is_none()
+            && options.selector.range == KeyRange::Single
             && asked.is_point()
             && consistency != Consistency::Serializable
             && !key.is_empty()
@@ -98,7 +101,7 @@ impl Client {
             min_revision: options.min_revision,
             ticket: None,
             timeout,
-            only: None,
+            only: endpoint.as_deref(),
         };
         // Boxed, so that the future of the fast path stays small.
         let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));

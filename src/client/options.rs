@@ -333,6 +333,7 @@ pub struct GetOptions {
     pub(super) request: RangeRequest,
     pub(super) consistency: Option<Consistency>,
     pub(super) min_revision: i64,
+    pub(super) endpoint: Option<String>,
     pub(super) timeout: Option<Duration>,
 }
 
@@ -414,6 +415,13 @@ impl GetOptions {
     #[must_use]
     pub fn with_consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = Some(consistency);
+        self
+    }
+    /// Reads at this node and no other, leader or not. At a follower a linearizable read costs one question to
+    /// the leader; its answer is no older than the leader's own.
+    #[must_use]
+    pub fn with_endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into());
         self
     }
     /// Timeout of this read, retries included.

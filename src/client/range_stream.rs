@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::endpoint::with_port;
 use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, GetOptions};
@@ -20,12 +21,13 @@ use crate::api::ErrorKind;
 /// One reply of the server is held at a time, and the next is requested when it is used up: the
 /// reader sets the pace, and a slow reader delays no other request, neither on the server nor on
 /// this client. The stream survives lost connections and changes of leader: it continues at another
-/// node, from the key after the last one returned.
+/// node, unless its options name one, from the key after the last one returned.
 #[derive(Debug)]
 pub struct RangeStream {
     client: Client,
     consistency: Consistency,
     min_revision: i64,
+    endpoint: Option<String>,
     timeout: Duration,
     request: RangeRequest,
     has_limit: bool,
@@ -84,6 +86,7 @@ impl Client {
             client: self.clone(),
             consistency: options.consistency.unwrap_or(defaults.consistency),
             min_revision: options.min_revision,
+            endpoint: options.endpoint.as_deref().map(with_port).transpose()?,
             timeout: options.timeout.unwrap_or(defaults.timeout),
             has_limit: request.limit > 0,
             request,
@@ -131,7 +134,7 @@ impl RangeStream {
             min_revision: self.min_revision,
             ticket: None,
             timeout: self.timeout,
-            only: None,
+            only: self.endpoint.as_deref(),
         };
         let answer = self.client.inner.router.run(errand).await;
         let response = answer.map_err(|failed| failed.error)?;

@@ -7,7 +7,7 @@ use leasehold::api::{Consistency, ErrorKind, Outcome, ReadInfo, ReadPath};
 use leasehold::client::{Client, GetOptions, GetResponse};
 
 use crate::admin::hand_over;
-use crate::harness::{Cluster, Node, PATIENCE, eventually};
+use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
 
 /// A client that knows one node alone.
 async fn client_of(cluster: &Cluster, node: usize) -> Client {
@@ -18,6 +18,11 @@ fn how(consistency: Consistency) -> Option<GetOptions> {
     Some(GetOptions::new().with_consistency(consistency))
 }
 
+/// At this node and no other.
+fn at(cluster: &Cluster, node: usize) -> GetOptions {
+    GetOptions::new().with_endpoint(cluster.nodes[node].client.to_string())
+}
+
 fn read(get: &GetResponse) -> ReadInfo {
     get.header().read.expect("a read says how it was served")
 }
@@ -25,36 +30,28 @@ fn read(get: &GetResponse) -> ReadInfo {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_node_serves_what_was_just_acknowledged_followers_by_their_leaders_word() {
     let cluster = Cluster::start(3);
-    let everywhere = cluster.client().await;
-    let mut clients = Vec::new();
-    for node in 0..3 {
-        clients.push(client_of(&cluster, node).await);
-    }
+    let client = cluster.client().await;
     let (mut round, mut followed) = (0, [0_u32; 3]);
     let began = Instant::now();
     // Two of three do not lead, whoever does; what a follower cannot answer in time its leader does.
     while followed.iter().filter(|times| **times >= 15).count() < 2 {
         assert!(began.elapsed() < PATIENCE, "{followed:?}");
         round += 1;
-        let put = everywhere.put("k", format!("{round}"), None).await.unwrap();
-        for (node, client) in clients.iter_mut().enumerate() {
-            let get = client.get("k", None).await.unwrap();
+        let put = client.put("k", format!("{round}"), None).await.unwrap();
+        for (node, followed) in followed.iter_mut().enumerate() {
+            let get = client.get("k", Some(at(&cluster, node))).await.unwrap();
             assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
             assert!(get.header().revision >= put.header().revision);
             let read = read(&get);
             assert_ne!(read.path, ReadPath::Serializable);
             assert!(read.applied_index >= read.read_index);
             assert_eq!(read.staleness, None, "nothing is left out");
-            if read.path == ReadPath::Follower {
-                followed[node] += 1;
-            } else {
-                // Whoever was sent on to the leader stays there.
-                *client = client_of(&cluster, node).await;
-            }
+            *followed += u32::from(read.path == ReadPath::Follower);
         }
     }
-    for client in &clients {
-        let quorum = client.get("k", how(Consistency::LinearizableQuorum)).await;
+    for node in 0..3 {
+        let quorum = at(&cluster, node).with_consistency(Consistency::LinearizableQuorum);
+        let quorum = client.get("k", Some(quorum)).await;
         let read = read(&quorum.unwrap());
         assert!(
             read.lease_remaining.is_zero(),
@@ -206,12 +203,13 @@ async fn reads_at_every_node_go_on_while_leadership_moves_about() {
     let mut readers = Vec::new();
     let (over, _) = tokio::sync::watch::channel(false);
     for node in 0..3 {
-        let reader = client_of(&cluster, node).await;
+        let (reader, here) = (client.clone(), at(&cluster, node));
         let over = over.subscribe();
         readers.push(tokio::spawn(async move {
             let mut paths = Vec::new();
             while !*over.borrow() {
-                let get = reader.get("k", None).await.expect("it waits for a leader");
+                let get = reader.get("k", Some(here.clone())).await;
+                let get = get.expect("it waits for a leader");
                 assert!(get.header().revision >= seen);
                 paths.push(read(&get).path);
                 // Who reads without a break leaves nobody the time to elect a leader.
@@ -228,6 +226,24 @@ async fn reads_at_every_node_go_on_while_leadership_moves_about() {
     for reader in readers {
         let paths = reader.await.unwrap();
         assert!(paths.contains(&ReadPath::Follower), "{}", paths.len());
+    }
+}
+
+/// The first that a user sees.
+#[test]
+fn the_first_read_of_a_client_is_under_the_lease_whichever_node_it_knows() {
+    let cluster = Cluster::start(3);
+    assert_eq!(cluster.cli(&["put", "foo", "bar", "--exactly-once"]).0, 0);
+    for node in &cluster.nodes {
+        let mut flags = cluster.flags();
+        flags[0] = format!("--endpoints={}", node.client);
+        flags.extend(["get", "foo", "-o", "fields"].map(str::to_owned));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        // A machine that stands still ends a lease, and a node may not know yet who leads.
+        eventually("a read under the lease", || {
+            let (_, out, _) = run(&flags);
+            out.contains("\"ReadPath\" : \"lease\"").then_some(())
+        });
     }
 }
 
