@@ -278,7 +278,10 @@ impl Client {
                 Some(endpoint) => {
                     let pool = Arc::clone(inner.router.pool());
                     let endpoint = endpoint.clone();
-                    calls.spawn(async move { pool.link(&endpoint, deadline).await });
+                    calls.spawn(async move {
+                        let link = pool.link(&endpoint, deadline).await?;
+                        Ok((endpoint, link))
+                    });
                 }
                 None if calls.is_empty() => return Err(unreachable_cluster(failures)),
                 None => {}
@@ -290,7 +293,10 @@ impl Client {
                 CONNECT_STAGGER
             };
             match tokio::time::timeout(patience, calls.join_next()).await {
-                Ok(Some(Ok(Ok(_)))) => return Ok(()),
+                Ok(Some(Ok(Ok((endpoint, link))))) => {
+                    inner.router.greeted(&endpoint, &link);
+                    return Ok(());
+                }
                 Ok(Some(Ok(Err(error)))) => failures.push(error),
                 // A call that was cancelled with its runtime, or one that is still running.
                 Ok(Some(Err(_)) | None) | Err(_) => {}

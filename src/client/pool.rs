@@ -282,7 +282,7 @@ impl Pool {
                 .map_err(|lost| lost_error(address, &lost))?;
             let member_id = welcome.member_id;
             tracing::debug!(address, member = %member_id, name = welcome.name, "connected");
-            let link = Link::new(connection, &welcome, first, second, self.limits);
+            let link = Link::new(connection, welcome, first, second, self.limits);
             if let Some(login) = &self.login {
                 let deadline = deadline_after(self.connect_timeout);
                 match login.log_in(&link, deadline).await {

@@ -603,6 +603,24 @@ impl Router {
         }
     }
 
+    /// A client's first connection, to `address`: the node there has said who leads, so that the first request
+    /// can go there.
+    pub(super) fn greeted(&self, address: &str, link: &Arc<Link>) {
+        let Some(leader) = link.leader() else {
+            return;
+        };
+        let id = Some(leader.id);
+        let (address, link) = match leader.id == link.member_id() {
+            true => (address.to_owned(), Arc::downgrade(link)),
+            false => match self.hinted(id, leader.address.as_deref()) {
+                Some(hint) => (hint, Weak::new()),
+                None => return,
+            },
+        };
+        self.leader
+            .store(Some(Arc::new(Leader { id, address, link })));
+    }
+
     /// Drops the belief that a node is the leader; the next one follows.
     fn forget(&self, address: &str) {
         let believed = self.leader.load();

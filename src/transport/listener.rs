@@ -2,7 +2,7 @@
 //! connections that are ready for requests.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -15,7 +15,7 @@ use crate::transport::{
     HandshakeFailure, IncomingConnection, PeerIdentity, Port, Tls, TransportStats,
 };
 use crate::types::{BootstrapId, ClusterId, NodeId};
-use crate::wire::client::{ClientHello, ServerHello, Welcome};
+use crate::wire::client::{ClientHello, KnownLeader, ServerHello, Welcome};
 use crate::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
 /// Connections that are ready and have not been accepted; more wait in their handshake.
@@ -26,8 +26,16 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a refused client may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// What the welcome says of a node that changes while it runs.
+pub trait Introduction: Send + Sync {
+    /// Which bootstrap of its cluster the node comes from, once it knows.
+    fn bootstrap(&self) -> Option<BootstrapId>;
+    /// Who leads, as far as the node knows.
+    fn leader(&self) -> Option<KnownLeader>;
+}
+
 /// Configuration of a client port.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ListenerConfig {
     /// This node's member id, shown to clients.
     pub member_id: NodeId,
@@ -35,8 +43,8 @@ pub struct ListenerConfig {
     pub limits: FrameLimits,
     /// Limits on connections.
     pub admission: Admission,
-    /// Which bootstrap of its cluster this node comes from, once it knows; shown to clients.
-    pub bootstrap: Arc<OnceLock<BootstrapId>>,
+    /// What clients are told beside who the node is.
+    pub introduction: Arc<dyn Introduction>,
 }
 
 /// A client port.
@@ -71,7 +79,7 @@ impl ClientListener {
             name: tls.identity().name().to_string(),
             member_id: config.member_id,
             limits: config.limits,
-            bootstrap: config.bootstrap,
+            introduction: config.introduction,
             stats: Arc::clone(endpoint.stats()),
         });
         let (sender, receiver) = mpsc::channel(READY_MAX);
@@ -175,7 +183,7 @@ struct Host {
     name: String,
     member_id: NodeId,
     limits: FrameLimits,
-    bootstrap: Arc<OnceLock<BootstrapId>>,
+    introduction: Arc<dyn Introduction>,
     stats: Arc<TransportStats>,
 }
 
@@ -292,6 +300,7 @@ fn judge(
         cluster_id: host.cluster_id,
         member_id: host.member_id,
         name: host.name.clone(),
-        bootstrap: host.bootstrap.get().copied(),
+        bootstrap: host.introduction.bootstrap(),
+        leader: host.introduction.leader(),
     })
 }

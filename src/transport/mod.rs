@@ -38,7 +38,7 @@ pub use endpoint::{Admission, BindError, Endpoint, IncomingConnection, resolve};
 pub use framed::{FrameReceiver, FrameSender, FrameStream, StreamError};
 pub use identity::{IdentityError, IdentityKind, PeerIdentity};
 pub use key_file::exposed_mode;
-pub use listener::{ClientConnection, ClientListener, ListenerConfig};
+pub use listener::{ClientConnection, ClientListener, Introduction, ListenerConfig};
 pub use stats::{HandshakeFailure, Port, Traffic, TransportStats, is_worth_saying};
 pub(crate) use tls::TlsStamps;
 pub use tls::{Tls, TlsError, TlsPaths};

@@ -1,12 +1,15 @@
-//! Certificates for tests: an authority that issues every certificate requested, valid or not.
+//! For tests: an authority that issues every certificate requested, valid or not, and what a node says to who
+//! connects.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType,
 };
 
-use crate::transport::{PeerIdentity, Tls};
-use crate::types::ClusterId;
+use crate::sync::Mutex;
+use crate::transport::{Introduction, PeerIdentity, Tls};
+use crate::types::{BootstrapId, ClusterId};
+use crate::wire::client::KnownLeader;
 
 /// A certificate authority for tests.
 pub(crate) struct Authority {
@@ -90,5 +93,37 @@ impl Authority {
 
     pub(crate) fn client(&self, cluster_id: ClusterId, name: &str) -> Tls {
         self.tls(&PeerIdentity::client(cluster_id, name))
+    }
+}
+
+/// A node that says of itself and its cluster what a test has told it.
+#[derive(Debug, Default)]
+pub(crate) struct Says {
+    bootstrap: Option<BootstrapId>,
+    leader: Mutex<Option<KnownLeader>>,
+}
+
+impl Says {
+    /// Its cluster has this bootstrap.
+    pub(crate) fn comes_from(bootstrap: Option<BootstrapId>) -> Self {
+        Self {
+            bootstrap,
+            ..Self::default()
+        }
+    }
+
+    /// From here on it says that this one leads.
+    pub(crate) fn leads(&self, leader: KnownLeader) {
+        *self.leader.lock() = Some(leader);
+    }
+}
+
+impl Introduction for Says {
+    fn bootstrap(&self) -> Option<BootstrapId> {
+        self.bootstrap
+    }
+
+    fn leader(&self) -> Option<KnownLeader> {
+        self.leader.lock().clone()
     }
 }

@@ -46,6 +46,17 @@ pub struct Welcome {
     /// Which bootstrap of its cluster the server comes from, if it knows. Sessions of one are unknown to
     /// another, and so are revisions and leases.
     pub bootstrap: Option<BootstrapId>,
+    /// Who leads, as far as the server knows: a first request may go there at once.
+    pub leader: Option<KnownLeader>,
+}
+
+/// A leader, as another node knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownLeader {
+    /// The member.
+    pub id: NodeId,
+    /// Its client address, if it is known.
+    pub address: Option<String>,
 }
 
 /// One request of a client.

@@ -130,6 +130,7 @@ fn peer_hello() -> PeerHello {
 fn welcome() -> ServerHello {
     ServerHello {
         result: Ok(Welcome {
+            leader: None,
             version: 1,
             cluster_id: ClusterId(0x77),
             member_id: NodeId(2),
@@ -177,7 +178,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&hello), "05000000010100f68b69900101770163"),
         (
             encoded(&welcome()),
-            "0a000000020100dc79e5c100017702026e32019901",
+            "0b000000020100ea22f4b200017702026e3201990100",
         ),
         (
             encoded(&put_frame(1, 3)),

@@ -24,7 +24,9 @@ use leasehold::raft::{
 use leasehold::types::{
     BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term,
 };
-use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
+use leasehold::wire::client::{
+    ClientFrame, ClientHello, KnownLeader, ServerFrame, ServerHello, Welcome,
+};
 use leasehold::wire::peer::{PeerHello, Raft};
 use leasehold::wire::state::{StateEncoder, StateHeader};
 use leasehold::wire::{Body, FrameLimits, HEADER_BYTES, PROTOCOL_VERSIONS, encode};
@@ -292,6 +294,10 @@ fn peer_hello() -> PeerHello {
 fn messages() -> Vec<Seed> {
     let welcome = ServerHello {
         result: Ok(Welcome {
+            leader: Some(KnownLeader {
+                id: NodeId(8),
+                address: Some("10.0.0.8:7400".to_owned()),
+            }),
             version: 1,
             cluster_id: ClusterId(0x77),
             member_id: NodeId(2),

@@ -29,7 +29,7 @@ use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
 use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
 use crate::types::{BootstrapId, NodeId};
-use crate::wire::client::{ClientFrame, ServerFrame, Welcome};
+use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame, Welcome};
 use crate::wire::point::{PointCall, PointReply, encode_point_call};
 use crate::wire::{Frame, FrameLimits, encode};
 
@@ -71,6 +71,7 @@ pub(super) struct Link {
     connection: Connection,
     member_id: NodeId,
     bootstrap: Option<BootstrapId>,
+    leader: Option<KnownLeader>,
     small: Arc<Lane>,
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
@@ -88,7 +89,7 @@ impl Link {
     /// `second` the large.
     pub(super) fn new(
         connection: Connection,
-        welcome: &Welcome,
+        welcome: Welcome,
         first: FrameStream,
         second: FrameStream,
         limits: FrameLimits,
@@ -122,6 +123,7 @@ impl Link {
             connection,
             member_id: welcome.member_id,
             bootstrap: welcome.bootstrap,
+            leader: welcome.leader,
             small,
             large,
             suspect,
@@ -142,6 +144,11 @@ impl Link {
     /// Which bootstrap of its cluster the node at the other end comes from, if it knew when it was connected.
     pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
         self.bootstrap
+    }
+
+    /// Who led when it was connected, as far as the node at the other end knew.
+    pub(super) fn leader(&self) -> Option<&KnownLeader> {
+        self.leader.as_ref()
     }
 
     /// The member at the other end.

@@ -28,13 +28,13 @@ use crate::client::link::MAY_BE_SILENT;
 use crate::client::{
     Client, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy, TlsOptions,
 };
-use crate::transport::testing::Authority;
+use crate::transport::testing::{Authority, Says};
 use crate::transport::{
-    Admission, ClientConnection, ClientListener, CloseCode, FrameStream, ListenerConfig,
-    PeerIdentity, TransportStats,
+    Admission, ClientConnection, ClientListener, CloseCode, FrameStream, Introduction,
+    ListenerConfig, PeerIdentity, TransportStats,
 };
 use crate::types::{BootstrapId, ClusterId, NodeId, SessionId, Term};
-use crate::wire::client::{ClientFrame, ServerFrame};
+use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame};
 use crate::wire::{FrameLimits, encode};
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0001);
@@ -90,6 +90,8 @@ struct Fake {
     listener: Arc<ClientListener>,
     /// Holds every answer back until told.
     gate: Arc<Gate>,
+    /// What it says of the cluster to who connects.
+    said: Arc<Says>,
     /// Who it says that the members are.
     members: Arc<Mutex<MembersResponse>>,
     task: JoinHandle<()>,
@@ -117,11 +119,12 @@ fn fake_at(
     script: impl Fn(usize, &ClientFrame) -> Reaction + Send + Sync + 'static,
 ) -> Fake {
     let id = id_of(name);
+    let said = Arc::<Says>::default();
     let config = ListenerConfig {
         member_id: id,
         limits: LIMITS,
         admission: Admission::DEFAULT,
-        bootstrap: Arc::default(),
+        introduction: Arc::clone(&said) as Arc<dyn Introduction>,
     };
     let tls = authority.node(CLUSTER, name);
     let stats = Arc::new(TransportStats::default());
@@ -152,6 +155,7 @@ fn fake_at(
         })
     };
     Fake {
+        said,
         id,
         address,
         calls,
@@ -603,6 +607,33 @@ fn the_leader_is_found_by_the_hint_and_kept() {
         }
         assert_eq!(follower.calls().len(), asked);
         assert_eq!(leader.calls().len(), 5);
+        assert_eq!(client.leader(), Some(leader.id));
+    });
+}
+
+#[test]
+fn the_first_read_goes_to_the_leader_that_the_welcome_named() {
+    run(async {
+        let authority = Authority::new();
+        let leader = fake(&authority, "n2", healthy("n2"));
+        let follower = fake(&authority, "n1", |_, _| not_leader(None));
+        let named = |address: &str| KnownLeader {
+            id: leader.id,
+            address: Some(address.to_owned()),
+        };
+        follower.said.leads(named(&leader.address));
+        let client = connect(&authority, &[&follower]).await;
+        assert_eq!(client.leader(), Some(leader.id));
+        client.get("k", None).await.unwrap();
+        assert_eq!(follower.methods(), [""; 0]);
+        assert_eq!(leader.methods()[0], "range");
+        // One that is not there hides nobody.
+        let elsewhere = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        follower
+            .said
+            .leads(named(&elsewhere.local_addr().unwrap().to_string()));
+        let client = connect(&authority, &[&follower, &leader]).await;
+        client.get("k", None).await.unwrap();
         assert_eq!(client.leader(), Some(leader.id));
     });
 }

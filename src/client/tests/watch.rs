@@ -2,7 +2,6 @@
 //! the reader is told must be the same as if nothing had happened, but for the word that it did.
 
 use std::iter::zip;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
@@ -92,7 +91,7 @@ fn teller_from(
         member_id: id_of(name),
         limits: LIMITS,
         admission: Admission::DEFAULT,
-        bootstrap: Arc::new(bootstrap.map(OnceLock::from).unwrap_or_default()),
+        introduction: Arc::new(Says::comes_from(bootstrap)),
     };
     let tls = authority.node(CLUSTER, name);
     let stats = Arc::new(TransportStats::default());

@@ -17,7 +17,9 @@ use crate::api::{Error, ErrorKind, ResponseHeader};
 use crate::node::Answer;
 use crate::raft::{Published, Status, Timing};
 use crate::time::Clock;
+use crate::transport::Introduction;
 use crate::types::{BootstrapId, ClusterId, NodeId, Role};
+use crate::wire::client::KnownLeader;
 
 /// The identity of a node, and its state as the driver last published it.
 pub(crate) struct NodeState {
@@ -49,6 +51,18 @@ pub(crate) struct NodeState {
     pub(crate) quarantined_at_start: Option<String>,
     /// What its start found and an operator should know for as long as it runs.
     pub(crate) start_warnings: Vec<String>,
+}
+
+impl Introduction for NodeState {
+    fn bootstrap(&self) -> Option<BootstrapId> {
+        self.bootstrap.get().copied()
+    }
+
+    fn leader(&self) -> Option<KnownLeader> {
+        let id = self.published.leader()?;
+        let address = self.client_address(id);
+        Some(KnownLeader { id, address })
+    }
 }
 
 impl NodeState {
@@ -90,6 +104,14 @@ impl NodeState {
         answer.header(self.cluster_id, self.member_id, &self.published)
     }
 
+    /// The client address of a member, if it is known.
+    fn client_address(&self, member: NodeId) -> Option<String> {
+        let member = self.directory.member(member);
+        member
+            .map(|member| member.client_address)
+            .filter(|address| !address.is_empty())
+    }
+
     /// The refusal of a request that only the leader serves.
     pub(crate) fn not_leader(&self) -> Error {
         let leader = self.published.leader();
@@ -117,17 +139,14 @@ impl NodeState {
         else {
             return error;
         };
-        let member = self.directory.member(leader);
-        let detail = match &member {
+        let detail = match self.directory.member(leader) {
             Some(member) => format!(
                 "this node is not the leader: send the request to {}",
                 member.name
             ),
             None => error.detail,
         };
-        let address = member
-            .map(|member| member.client_address)
-            .filter(|address| !address.is_empty());
+        let address = self.client_address(leader);
         Error {
             kind: ErrorKind::NotLeader {
                 leader: Some(leader),

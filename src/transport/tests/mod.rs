@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::task::JoinHandle;
 
 use crate::api::{Call, Consistency, ErrorKind, Request};
-use crate::transport::testing::{Authority, IssuedCertificate};
+use crate::transport::testing::{Authority, IssuedCertificate, Says};
 use crate::transport::{
     Admission, BindError, ClientConnection, ClientListener, CloseCode, ConnectError, Connection,
     ConnectionLost, Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig,
@@ -816,7 +816,7 @@ fn server() -> Server {
         member_id: NodeId(5),
         limits: LIMITS,
         admission: Admission::DEFAULT,
-        bootstrap: Arc::default(),
+        introduction: Arc::<Says>::default(),
     };
     let tls = authority.node(CLUSTER, "n1");
     let listener = ClientListener::bind(localhost(), &tls, config, Arc::clone(&stats)).unwrap();

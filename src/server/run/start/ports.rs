@@ -66,7 +66,7 @@ impl Ports {
             member_id: identity.member_id,
             limits: frame_limits,
             admission: config.connections,
-            bootstrap: shared.node.bootstrap.clone(),
+            introduction: shared.node.clone(),
         };
         let stats = shared.transport.clone();
         let listener =
