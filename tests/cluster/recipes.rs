@@ -364,6 +364,8 @@ async fn no_more_hold_a_semaphore_than_it_has_permits() {
     ] {
         assert_eq!(refused.unwrap_err().kind, ErrorKind::InvalidArgument);
     }
+    // Nobody who passes the right number meets what was refused.
+    assert_eq!(keys_below(&client, "s/").await, 2);
     // Who wants all of them is not passed by who wants one and asks later.
     let many = tokio::spawn({
         let semaphore = semaphore.clone();

@@ -55,8 +55,10 @@ impl Semaphore {
         loop {
             let limit = u64::from(self.permits);
             let looked = entry.ahead(&places, limit, Patience::Insists).await?;
-            if self.has_room(count, &looked.entries[0])? {
-                return Ok(Guard::new(entry));
+            match self.has_room(count, &looked.entries[0]) {
+                Ok(true) => return Ok(Guard::new(entry)),
+                Ok(false) => {}
+                Err(mismatch) => return Err(withdraw(entry, mismatch).await),
             }
             let client = self.session.client();
             let deleted = self.place.deleted(client, looked.revision);
@@ -76,8 +78,10 @@ impl Semaphore {
         let places = [self.place.clone()];
         let limit = u64::from(self.permits);
         let looked = entry.ahead(&places, limit, Patience::Tries).await?;
-        if self.has_room(count, &looked.entries[0])? {
-            return Ok(Some(Guard::new(entry)));
+        match self.has_room(count, &looked.entries[0]) {
+            Ok(true) => return Ok(Some(Guard::new(entry))),
+            Ok(false) => {}
+            Err(mismatch) => return Err(withdraw(entry, mismatch).await),
         }
         entry.remove().await?;
         Ok(None)
@@ -126,6 +130,14 @@ impl Semaphore {
             ),
         )
     }
+}
+
+/// Removes the entry of a request that is refused: while it is there, those who pass the right total and come
+/// after it would be refused, too.
+async fn withdraw(entry: Entry, refusal: Error) -> Error {
+    // If it cannot be removed now, its session's lease ends it.
+    let _ = entry.remove().await;
+    refusal
 }
 
 /// The two numbers of an entry.
