@@ -21,6 +21,8 @@ pub(crate) enum Method {
     Txn,
     /// Compact.
     Compact,
+    /// About leases.
+    Lease,
     /// About the node.
     Node,
 }

@@ -5,6 +5,7 @@
 
 mod health;
 mod kv;
+mod lease;
 mod maintenance;
 mod parts;
 
@@ -15,6 +16,11 @@ pub(crate) use kv::{
     RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
 };
 pub(crate) use kv::{CompareResult, CompareTarget, SortOrder, SortTarget};
+pub(crate) use lease::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+};
 pub(crate) use maintenance::{
     ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, StatusRequest,
     StatusResponse,

@@ -32,6 +32,7 @@ const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency");
 
 /// One call of a client.
+#[derive(Clone)]
 pub(super) struct Caller {
     pub(super) sessions: Arc<Sessions>,
     pub(super) options: Arc<EtcdOptions>,
@@ -67,6 +68,14 @@ impl Caller {
             needs_leader: has_leader == Some(b"true"),
             consistency: consistency(headers)?,
         })
+    }
+
+    /// The same caller, for one more request of a stream: that takes its own time.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            deadline: now() + PATIENCE,
+            ..self.clone()
+        }
     }
 
     /// The connection's session.

@@ -15,6 +15,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use prost::Message;
+use tokio::sync::mpsc;
 
 use super::large::LargeReply;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
@@ -22,10 +23,10 @@ use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
 
 /// The flag of compression, and the length.
-const PREFIX_BYTES: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 /// Bodies up to this size are not counted against the memory of a connection while they arrive: the
 /// window of the connection bounds them.
-const SMALL_BYTES: usize = 4 << 10;
+pub(super) const SMALL_BYTES: usize = 4 << 10;
 /// The status of a call that went well.
 const OK: i32 = 0;
 
@@ -41,6 +42,8 @@ pub(super) enum Reply {
     Small(VecDeque<Frame<Bytes>>),
     /// One that takes long to send.
     Large(LargeReply),
+    /// What comes by and by.
+    Stream(mpsc::Receiver<Frame<Bytes>>),
 }
 
 impl Reply {
@@ -66,6 +69,7 @@ impl Body for Reply {
         match self.get_mut() {
             Self::Small(frames) => Poll::Ready(frames.pop_front().map(Ok)),
             Self::Large(large) => Pin::new(large).poll_frame(cx),
+            Self::Stream(frames) => frames.poll_recv(cx).map(|frame| frame.map(Ok)),
         }
     }
 
@@ -180,7 +184,7 @@ pub(super) async fn receive(
     }
 }
 
-fn message_too_large(bytes: usize, bytes_max: usize) -> Status {
+pub(super) fn message_too_large(bytes: usize, bytes_max: usize) -> Status {
     Status::with(
         Code::ResourceExhausted,
         format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"),
@@ -242,6 +246,41 @@ pub(super) fn failure(status: &Status) -> Response<Reply> {
     let message = message.unwrap_or_else(|_| HeaderValue::from_static(""));
     headers.insert(GRPC_MESSAGE, message);
     response
+}
+
+/// The headers of a call whose messages come by and by.
+pub(super) fn streaming(frames: mpsc::Receiver<Frame<Bytes>>) -> Response<Reply> {
+    let mut response = Response::new(Reply::Stream(frames));
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT);
+    response
+}
+
+/// A message of a stream.
+pub(super) fn message_frame(message: &impl Message) -> Frame<Bytes> {
+    let length = message.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    bytes.put_u8(0);
+    // What is sent on streams is bounded far below.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message
+        .encode(&mut bytes)
+        .expect("a buffer of bytes grows as it is needed");
+    Frame::data(bytes.freeze())
+}
+
+/// The end of a stream.
+pub(super) fn end_frame(end: Result<(), &Status>) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    match end {
+        Ok(()) => drop(trailers.insert(GRPC_STATUS, HeaderValue::from(OK))),
+        Err(status) => {
+            trailers.insert(GRPC_STATUS, HeaderValue::from(status.code as i32));
+            let message = HeaderValue::from_bytes(&escaped(&status.message));
+            let message = message.unwrap_or_else(|_| HeaderValue::from_static(""));
+            trailers.insert(GRPC_MESSAGE, message);
+        }
+    }
+    Frame::trailers(trailers)
 }
 
 /// A text as a header: what is not printable ASCII, and the percent sign, is escaped.

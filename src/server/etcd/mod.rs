@@ -1,8 +1,8 @@
 //! The port for etcd's clients: etcd's v3 API over gRPC, on TCP.
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
-//! request, [`grpc`] carries its messages. What a method does stands in [`kv`] and
-//! [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! request, [`grpc`] carries its messages. What a method does stands in [`kv`],
+//! [`lease`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -14,11 +14,13 @@ mod certificates;
 mod grpc;
 mod kv;
 mod large;
+mod lease;
 mod listener;
 mod maintenance;
 mod options;
 mod pages;
 mod router;
+mod stream;
 mod tls;
 mod unary;
 

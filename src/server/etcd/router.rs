@@ -10,7 +10,7 @@ use super::caller::{Caller, PATIENCE, PATIENCE_LONG};
 use super::grpc::{Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{kv, maintenance};
+use super::{kv, lease, maintenance, stream};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
@@ -58,6 +58,15 @@ impl Route {
             "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
             "/etcdserverpb.KV/Txn" => unary(caller, body, kv::check_txn, kv::txn).await,
             "/etcdserverpb.KV/Compact" => unary(caller, body, any, kv::compact).await,
+            "/etcdserverpb.Lease/LeaseGrant" => unary(caller, body, any, lease::grant).await,
+            "/etcdserverpb.Lease/LeaseRevoke" => unary(caller, body, any, lease::revoke).await,
+            "/etcdserverpb.Lease/LeaseKeepAlive" => stream::serve(caller, body, lease::keep_alive),
+            "/etcdserverpb.Lease/LeaseTimeToLive" => {
+                unary(caller, body, any, lease::time_to_live).await
+            }
+            "/etcdserverpb.Lease/LeaseLeases" | "/etcdserverpb.Lease/Leases" => {
+                unary(caller, body, any, lease::leases).await
+            }
             "/etcdserverpb.Maintenance/Status" => {
                 unary(caller, body, any, maintenance::status).await
             }

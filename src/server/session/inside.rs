@@ -12,8 +12,8 @@ use super::refusals::{behind, not_readable, read_aborted};
 use super::shared::Sessions;
 use crate::api;
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response, SnapshotCall,
-    SnapshotReply,
+    Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response, ResponseBody,
+    SnapshotCall, SnapshotReply,
 };
 use crate::kv::access::Author;
 use crate::node::{Captured, Demand, ReadBuffer, ReadResult};
@@ -67,6 +67,67 @@ impl Sessions {
             _ => Err(Error::not_applied(
                 ErrorKind::Unsupported,
                 "this request is only answered for clients",
+            )),
+        }
+    }
+
+    /// How much time the leader gives the lease `id`, in milliseconds; `None` if there is no such lease.
+    ///
+    /// # Errors
+    /// No leader answered.
+    pub(crate) async fn ask_leader_for_lease(
+        self: &Arc<Self>,
+        id: i64,
+        patience: Duration,
+    ) -> Result<Option<u64>, Error> {
+        let request = Request::LeaseTimeToLive { id, keys: false };
+        let outbox = Arc::new(Outbox::default());
+        let mail = Mail::Request {
+            call: Call {
+                timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+                consistency: Consistency::Linearizable,
+                min_revision: 0,
+                session: None,
+                request: request.clone(),
+            },
+            arrived: stopwatch(),
+            author: Some(Author::Node),
+            outbox: outbox.clone(),
+            frame: 0,
+        };
+        let own = match &self.forwarder {
+            Some(forwarder) => forwarder.forward(mail),
+            None => Some(mail),
+        };
+        let answered = match own {
+            // This node leads by now, or knows of no leader.
+            Some(_) => self.ask(request, Consistency::Linearizable, patience).await,
+            None => {
+                let mut answers = Vec::new();
+                let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers));
+                match (waited.await, answers.pop()) {
+                    (Ok(()), Some((_, Delivery::Reply(result), _))) => result,
+                    _ => Err(Error::not_applied(
+                        ErrorKind::QuorumTimeout,
+                        "the leader did not say in time how much time the lease has",
+                    )),
+                }
+            }
+        };
+        match answered {
+            Ok(Response {
+                body: ResponseBody::LeaseTimeToLive(info),
+                ..
+            }) => match info.remaining_ms {
+                Some(left) => Ok(Some(left)),
+                // It led no more when it answered.
+                None => Err(self.node.not_leader()),
+            },
+            Err(error) if error.kind == ErrorKind::LeaseNotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::not_applied(
+                ErrorKind::Internal,
+                "the leader answered a question about a lease with something else",
             )),
         }
     }

@@ -148,6 +148,51 @@ fn every_node_takes_every_request_of_etcdctl_and_shows_its_writes_at_once() {
 }
 
 #[test]
+fn leases_are_granted_renewed_listed_and_revoked_at_a_node_that_does_not_lead() {
+    let Some(etcdctl) = etcdctl("leases of etcdctl") else {
+        return;
+    };
+    let cluster = EtcdCluster::in_the_clear(3);
+    let follower = cluster.ports[cluster.follower()];
+    let granted = must(&etcdctl, follower, &["lease", "grant", "3600"]);
+    assert!(granted.ends_with("granted with TTL(3600s)\n"), "{granted}");
+    let id = granted.split(' ').nth(1).unwrap().to_owned();
+    let lease = format!("--lease={id}");
+    must(&etcdctl, follower, &["put", "leased", "1", &lease]);
+    for port in &cluster.ports {
+        // Only the leader knows how much is left, and every node says it.
+        let left = must(&etcdctl, *port, &["lease", "timetolive", &id, "--keys"]);
+        assert!(
+            left.contains("granted with TTL(3600s), remaining(3"),
+            "{left}"
+        );
+        assert!(left.contains("attached keys([leased])"), "{left}");
+        let kept = must(&etcdctl, *port, &["lease", "keep-alive", "--once", &id]);
+        assert!(kept.contains("keepalived with TTL(3600)"), "{kept}");
+        let list = must(&etcdctl, *port, &["lease", "list"]);
+        assert!(
+            list.contains("found 1 leases") && list.contains(&id),
+            "{list}"
+        );
+    }
+    must(&etcdctl, follower, &["lease", "revoke", &id]);
+    assert_eq!(must(&etcdctl, follower, &["get", "leased"]), "");
+    let left = must(&etcdctl, follower, &["lease", "timetolive", &id]);
+    assert!(left.contains("already expired"), "{left}");
+    let kept = ["lease", "keep-alive", "--once", &id];
+    let refused = run(&etcdctl, &follower.to_string(), &kept);
+    assert!(
+        refused.1.contains("requested lease not found"),
+        "{refused:?}"
+    );
+    let refused = run(&etcdctl, &follower.to_string(), &["lease", "revoke", &id]);
+    assert!(
+        refused.1.contains("requested lease not found"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn keys_of_etcdctl_are_read_by_the_command_line_and_the_other_way_round() {
     let Some(etcdctl) = etcdctl("etcdctl beside the native protocol") else {
         return;

@@ -232,6 +232,46 @@ async fn answers_larger_than_a_reply_of_ours_are_whole_and_of_one_revision() {
     assert!(found.kvs.iter().all(|kv| kv.value.is_empty()));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_renewals_is_answered_in_order_and_outlives_leases_that_are_not_there() {
+    const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+    let cluster = tokio::task::spawn_blocking(|| EtcdCluster::in_the_clear(1));
+    let cluster = cluster.await.unwrap();
+    let channel = Channel::open(cluster.ports[0]).await;
+    // Field 1 is the id.
+    let renewals = [framed(&[0x08, 7]), framed(&[]), framed(&[0x08, 9])].concat();
+    let ended = channel
+        .call(KEEP_ALIVE, renewals.into(), &[])
+        .await
+        .unwrap();
+    assert_eq!(ended.headers["content-type"], "application/grpc");
+    assert_eq!(ended.trailers["grpc-status"], "0");
+    let mut ids = Vec::new();
+    let mut rest = &ended.body[..];
+    while let Some((prefix, message)) = rest.split_at_checked(5) {
+        let (message, more) = message.split_at(usize::from(prefix[4]));
+        // The id, if it is not zero, is the second field and the last: the time to live is zero.
+        let has_id = message.len() > 1 && message[message.len() - 2] == 0x10;
+        ids.push(if has_id {
+            message[message.len() - 1]
+        } else {
+            0
+        });
+        rest = more;
+    }
+    assert_eq!(ids, [7, 0, 9]);
+    let long = framed(&[0; (2 << 20) + 1]);
+    let ended = channel.call(KEEP_ALIVE, long, &[]).await;
+    // It ends before everything was sent, which a client may see as a reset.
+    if let Ok(ended) = ended {
+        assert_eq!(ended.trailers["grpc-status"], "8");
+    }
+    let cut = channel
+        .call(KEEP_ALIVE, Bytes::from_static(&[0, 0, 0]), &[])
+        .await;
+    assert_eq!(cut.unwrap().trailers["grpc-status"], "2");
+}
+
 #[test]
 fn programs_without_grpc_get_pages_and_nonsense_gets_an_end() {
     let cluster = EtcdCluster::in_the_clear(1);

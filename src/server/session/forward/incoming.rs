@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::{UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded};
+use super::{UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded, is_question};
 use crate::api;
-use crate::api::{Error, ErrorKind, Response};
+use crate::api::{Call, Error, ErrorKind, Response};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, HeldResources, Outbox};
 use crate::server::metrics::{Rejection, stopwatch};
@@ -22,7 +23,7 @@ use crate::wire::peer::{Forward, ForwardReply};
 use crate::wire::{Frame, encode};
 
 /// How long a request that was refused for want of room should wait.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
+const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// What a request costs beside its bytes while it waits.
 const REQUEST_BYTES: usize = 512;
 
@@ -96,7 +97,7 @@ impl Stream {
     fn submit(&self, forward: Forward, bytes: usize) -> Result<(), Error> {
         let Forward { id, author, call } = forward;
         let spec = call.request.spec();
-        if !is_forwarded(spec.kind) {
+        if !is_forwarded(spec.kind) && !is_question(&call.request) {
             return Err(Error::not_applied(
                 ErrorKind::Unsupported,
                 "requests of this kind are not forwarded",
@@ -114,6 +115,10 @@ impl Stream {
         let held = self.held.lock().insert(id, Box::new((permit, reserved)));
         self.under_way.enter();
         drop(held);
+        if is_question(&call.request) {
+            self.ask(id, call);
+            return Ok(());
+        }
         sessions.mailbox.send(Mail::Request {
             call,
             arrived: stopwatch(),
@@ -122,6 +127,16 @@ impl Stream {
             frame: id,
         });
         Ok(())
+    }
+
+    /// Has a question answered as one of this node.
+    fn ask(&self, id: u64, call: Call) {
+        let (sessions, outbox) = (self.sessions.clone(), self.outbox.clone());
+        let patience = Duration::from_millis(u64::from(call.timeout_ms));
+        tokio::spawn(async move {
+            let asked = sessions.ask(call.request, call.consistency, patience);
+            outbox.deliver(id, Delivery::Reply(asked.await));
+        });
     }
 
     async fn answer(&self, mut sender: FrameSender) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) use incoming::ForwardService;
 pub(crate) use outgoing::Forwarder;
 
-use crate::api::RequestKind;
+use crate::api::{Request, RequestKind};
 
 /// Requests that one node may have under way at another.
 const UNDER_WAY_MAX: usize = 4_096;
@@ -25,6 +25,12 @@ const UNDER_WAY_MAX: usize = 4_096;
 const PRIORITY: i32 = 0;
 /// How long the other side may take to make room for what is written.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the leader answers it for another node from its deadlines and the store: how much time a lease has.
+/// Whether a client may know that is judged by the node that the client asked.
+fn is_question(request: &Request) -> bool {
+    matches!(request, Request::LeaseTimeToLive { keys: false, .. })
+}
 
 /// Whether the leader carries requests of `kind` out for other nodes, and answers them by itself.
 fn is_forwarded(kind: RequestKind) -> bool {

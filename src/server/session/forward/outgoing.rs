@@ -108,14 +108,20 @@ impl Forwarder {
     /// Forwards a request if another node leads that can be reached and if the leader carries out
     /// requests of its kind for others; else gives it back, for this node's driver.
     pub(crate) fn send(&self, mail: Mail) -> Option<Mail> {
+        match &mail {
+            Mail::Request { call, .. } if is_forwarded(call.request.spec().kind) => {
+                self.forward(mail)
+            }
+            _ => Some(mail),
+        }
+    }
+
+    /// [`Forwarder::send`] of a request that the leader takes, of whatever kind it is.
+    pub(crate) fn forward(&self, mail: Mail) -> Option<Mail> {
         let leader = self.to.published.leader();
-        let leader = leader.filter(|leader| *leader != self.to.member);
-        let (Some(leader), Mail::Request { call, .. }) = (leader, &mail) else {
+        let Some(leader) = leader.filter(|leader| *leader != self.to.member) else {
             return Some(mail);
         };
-        if !is_forwarded(call.request.spec().kind) {
-            return Some(mail);
-        }
         let Some(requests) = self.link_to(leader) else {
             return Some(mail);
         };

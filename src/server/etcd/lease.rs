@@ -1,0 +1,242 @@
+//! The service of leases.
+
+use std::time::Duration;
+
+use super::caller::Caller;
+use super::pages::unexpected;
+use crate::api::{
+    Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, Response,
+    ResponseBody,
+};
+use crate::etcd::errors::{
+    LEASE_EXISTS, LEASE_NOT_FOUND, Method, TTL_TOO_LARGE, is_worth_waiting, status_of,
+};
+use crate::etcd::proto;
+use crate::etcd::status::Status;
+
+/// The shortest and the longest time to live that etcd grants, in seconds.
+const TTL_MIN: i64 = 2;
+const TTL_MAX: i64 = 9_000_000_000;
+/// How often it is looked whether all keys of a lease are gone.
+const REVOKED_EVERY: Duration = Duration::from_millis(20);
+/// How long to wait before a renewal that was not decided is asked for again.
+const UNDECIDED_PAUSE: Duration = Duration::from_millis(20);
+
+/// LeaseGrant.
+pub(super) async fn grant(
+    caller: Caller,
+    grant: proto::LeaseGrantRequest,
+) -> Result<proto::LeaseGrantResponse, Status> {
+    if grant.ttl > TTL_MAX {
+        return Err(TTL_TOO_LARGE);
+    }
+    if grant.id < 0 {
+        return Err(LEASE_NOT_FOUND);
+    }
+    loop {
+        // A log index would meet the ids that clients choose.
+        let id = match grant.id {
+            0 => fastrand::i64(1..),
+            given => given,
+        };
+        let request = Request::LeaseGrant(LeaseGrantRequest {
+            id,
+            ttl_ms: grant.ttl.max(TTL_MIN) * 1_000,
+            ..LeaseGrantRequest::default()
+        });
+        let Response { header, body } = match ask(&caller, request).await {
+            Err(status) if status == LEASE_EXISTS && grant.id == 0 => continue,
+            answered => answered?,
+        };
+        let ResponseBody::LeaseGrant(granted) = body else {
+            return Err(unexpected());
+        };
+        return Ok(proto::LeaseGrantResponse {
+            header: Some(caller.header(&header)),
+            id: granted.id,
+            ttl: seconds(granted.ttl_ms),
+            error: String::new(),
+        });
+    }
+}
+
+/// LeaseRevoke: answers once all keys of the lease are gone.
+pub(super) async fn revoke(
+    caller: Caller,
+    revoke: proto::LeaseRevokeRequest,
+) -> Result<proto::LeaseRevokeResponse, Status> {
+    let id = known(revoke.id)?;
+    let Response { mut header, body } =
+        ask(&caller, Request::LeaseRevoke(LeaseRef::id(id))).await?;
+    let ResponseBody::LeaseRevoke(revoked) = body else {
+        return Err(unexpected());
+    };
+    let mut is_partial = revoked.is_partial;
+    while is_partial {
+        tokio::time::sleep(REVOKED_EVERY).await;
+        let request = Request::LeaseTimeToLive { id, keys: false };
+        match ask_here(&caller, request).await {
+            Ok(response) => header = response.header,
+            Err(status) if status == LEASE_NOT_FOUND => is_partial = false,
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(proto::LeaseRevokeResponse {
+        header: Some(caller.header(&header)),
+    })
+}
+
+/// One renewal of LeaseKeepAlive. A lease that has ended has a time to live of zero.
+pub(super) async fn keep_alive(
+    caller: Caller,
+    renewal: proto::LeaseKeepAliveRequest,
+) -> Result<proto::LeaseKeepAliveResponse, Status> {
+    // The revision is that from before the renewal.
+    let node = &caller.sessions.node;
+    let header = node.header(caller.sessions.serving.store.revision());
+    let ttl = loop {
+        if renewal.id < 1 {
+            break 0;
+        }
+        let request = Request::LeaseKeepAlive(vec![LeaseRef::id(renewal.id)]);
+        let ResponseBody::LeaseKeepAlive(kept) = ask(&caller, request).await?.body else {
+            return Err(unexpected());
+        };
+        match kept.first() {
+            Some(LeaseKept::Renewed { ttl_ms, .. }) => break seconds(*ttl_ms),
+            Some(LeaseKept::Undecided) => tokio::time::sleep(UNDECIDED_PAUSE).await,
+            Some(LeaseKept::NotFound | LeaseKept::Expired | LeaseKept::Revoked) | None => break 0,
+        }
+    };
+    Ok(proto::LeaseKeepAliveResponse {
+        header: Some(caller.header(&header)),
+        id: renewal.id,
+        ttl,
+    })
+}
+
+/// LeaseTimeToLive: the leader's word. A lease that is not there, or is ending, has a time to live of -1.
+pub(super) async fn time_to_live(
+    caller: Caller,
+    query: proto::LeaseTimeToLiveRequest,
+) -> Result<proto::LeaseTimeToLiveResponse, Status> {
+    let gone = |header| proto::LeaseTimeToLiveResponse {
+        header: Some(header),
+        id: query.id,
+        ttl: -1,
+        ..proto::LeaseTimeToLiveResponse::default()
+    };
+    let node = &caller.sessions.node;
+    let current = node.header(caller.sessions.serving.store.revision());
+    if query.id < 1 {
+        return Ok(gone(caller.header(&current)));
+    }
+    let request = Request::LeaseTimeToLive {
+        id: query.id,
+        keys: query.keys,
+    };
+    let (header, info, left) = loop {
+        let Response { header, body } = match ask_here(&caller, request.clone()).await {
+            Err(status) if status == LEASE_NOT_FOUND => {
+                // It may have been granted elsewhere, and not be known here yet.
+                match remaining_at_leader(&caller, query.id).await? {
+                    None => return Ok(gone(caller.header(&current))),
+                    Some(_) => tokio::time::sleep(UNDECIDED_PAUSE).await,
+                }
+                continue;
+            }
+            answered => answered?,
+        };
+        let ResponseBody::LeaseTimeToLive(info) = body else {
+            return Err(unexpected());
+        };
+        // Only the leader knows how much is left.
+        let left = match info.remaining_ms {
+            Some(left) => Some(left),
+            None => remaining_at_leader(&caller, query.id).await?,
+        };
+        break (header, info, left);
+    };
+    let Some(left) = left.filter(|_| !info.is_revoking) else {
+        return Ok(gone(caller.header(&header)));
+    };
+    Ok(proto::LeaseTimeToLiveResponse {
+        header: Some(caller.header(&header)),
+        id: info.id,
+        ttl: i64::try_from(left / 1_000).unwrap_or(i64::MAX),
+        granted_ttl: seconds(info.granted_ttl_ms),
+        keys: info.keys,
+    })
+}
+
+/// How much time the leader gives a lease that this node may show to the caller; `None` if it is gone there.
+async fn remaining_at_leader(caller: &Caller, id: i64) -> Result<Option<u64>, Status> {
+    loop {
+        let patience = caller.left();
+        let error = match caller.sessions.ask_leader_for_lease(id, patience).await {
+            Ok(left) => return Ok(left),
+            Err(error) => error,
+        };
+        if !is_worth_waiting(&error) {
+            return Err(status_of(&error, Method::Lease, true));
+        }
+        // The deadline of the call ends this.
+        tokio::time::sleep(UNDECIDED_PAUSE).await;
+    }
+}
+
+/// LeaseLeases: the ids of all, as this node knows them.
+pub(super) async fn leases(
+    caller: Caller,
+    _: proto::LeaseLeasesRequest,
+) -> Result<proto::LeaseLeasesResponse, Status> {
+    let mut leases = Vec::new();
+    let mut after = 0;
+    loop {
+        let request = Request::LeaseList(LeaseListRequest {
+            after,
+            ..LeaseListRequest::default()
+        });
+        let Response { header, body } = ask_here(&caller, request).await?;
+        let ResponseBody::LeaseList(page) = body else {
+            return Err(unexpected());
+        };
+        let ids = page.leases.iter().map(|lease| lease.id);
+        leases.extend(ids.map(|id| proto::LeaseStatus { id }));
+        match page.next {
+            Some(next) => after = next,
+            None => {
+                return Ok(proto::LeaseLeasesResponse {
+                    header: Some(caller.header(&header)),
+                    leases,
+                });
+            }
+        }
+    }
+}
+
+/// An id that a lease may have.
+fn known(id: i64) -> Result<i64, Status> {
+    match id > 0 {
+        true => Ok(id),
+        false => Err(LEASE_NOT_FOUND),
+    }
+}
+
+/// A time to live as etcd gives it: rounded down, at least one second.
+fn seconds(ttl_ms: u64) -> i64 {
+    i64::try_from(ttl_ms / 1_000).unwrap_or(i64::MAX).max(1)
+}
+
+async fn ask(caller: &Caller, request: Request) -> Result<Response, Status> {
+    caller
+        .ask(request, Consistency::Linearizable, Method::Lease)
+        .await
+}
+
+/// A question about the leases that this node has applied.
+async fn ask_here(caller: &Caller, request: Request) -> Result<Response, Status> {
+    caller
+        .ask(request, Consistency::Serializable, Method::Lease)
+        .await
+}

@@ -1,0 +1,144 @@
+//! Calls of many messages: a stream each way, answered in order.
+
+use std::pin::Pin;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::Response;
+use hyper::body::{Body, Frame, Incoming};
+use prost::Message;
+use tokio::sync::mpsc;
+
+use super::caller::Caller;
+use super::grpc::{
+    PREFIX_BYTES, Reply, SMALL_BYTES, end_frame, message_frame, message_too_large, streaming,
+};
+use crate::etcd::errors::TOO_MANY_REQUESTS;
+use crate::etcd::status::{Code, Status};
+
+/// Answers that may wait until the client reads; then no more requests are taken.
+const WAITING_MAX: usize = 16;
+
+/// Serves a call in which `serve` answers each request before the next is taken. The headers go out at
+/// once: some clients wait for them.
+pub(super) fn serve<Q, A, F>(
+    caller: Caller,
+    body: Incoming,
+    serve: impl Fn(Caller, Q) -> F + Send + 'static,
+) -> Response<Reply>
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+    F: Future<Output = Result<A, Status>> + Send,
+{
+    let (answers, waiting) = mpsc::channel(WAITING_MAX);
+    tokio::spawn(async move {
+        let mut requests = Requests {
+            caller,
+            body,
+            read: BytesMut::new(),
+        };
+        // Fails once the client is gone, and then nothing is to be said.
+        let _ = run(&mut requests, &answers, serve).await;
+    });
+    streaming(waiting)
+}
+
+type SendFailure = mpsc::error::SendError<Frame<Bytes>>;
+
+async fn run<Q, A, F>(
+    requests: &mut Requests,
+    answers: &mpsc::Sender<Frame<Bytes>>,
+    serve: impl Fn(Caller, Q) -> F,
+) -> Result<(), SendFailure>
+where
+    Q: Message + Default,
+    A: Message,
+    F: Future<Output = Result<A, Status>>,
+{
+    loop {
+        let request = tokio::select! {
+            request = requests.next::<Q>() => request,
+            () = answers.closed() => return Ok(()),
+        };
+        let request = match request {
+            Ok(Some(request)) => request,
+            Ok(None) => return answers.send(end_frame(Ok(()))).await,
+            Err(status) => return answers.send(end_frame(Err(&status))).await,
+        };
+        let caller = requests.caller.again();
+        let (deadline, late) = (caller.deadline(), caller.late());
+        let answered = tokio::time::timeout_at(deadline, serve(caller, request)).await;
+        match answered.unwrap_or(Err(late)) {
+            Ok(answer) => answers.send(message_frame(&answer)).await?,
+            Err(status) => return answers.send(end_frame(Err(&status))).await,
+        }
+    }
+}
+
+/// The requests of a stream.
+struct Requests {
+    caller: Caller,
+    body: Incoming,
+    /// What has arrived and is not a whole message.
+    read: BytesMut,
+}
+
+impl Requests {
+    /// The next; `None` once the client has sent its last.
+    async fn next<Q: Message + Default>(&mut self) -> Result<Option<Q>, Status> {
+        let bytes_max = self.caller.message_bytes_max();
+        let mut reserved = None;
+        loop {
+            let length = self.length()?;
+            if let Some(bytes) = length {
+                if bytes > bytes_max {
+                    return Err(message_too_large(bytes, bytes_max));
+                }
+                if bytes > SMALL_BYTES && reserved.is_none() {
+                    let room = self.caller.client().reserve(bytes);
+                    reserved = Some(room.ok_or(TOO_MANY_REQUESTS)?);
+                }
+                if self.read.len() >= PREFIX_BYTES + bytes {
+                    self.read.advance(PREFIX_BYTES);
+                    let message = self.read.split_to(bytes).freeze();
+                    return decode(message).map(Some);
+                }
+            }
+            let body = &mut self.body;
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+            match frame {
+                None if self.read.is_empty() => return Ok(None),
+                None | Some(Err(_)) => {
+                    return Err(Status::new(Code::Unknown, "grpc: the request ended early"));
+                }
+                Some(Ok(frame)) => {
+                    // Trailers of a client mean nothing.
+                    if let Ok(data) = frame.into_data() {
+                        self.read.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The length of the message that has begun to arrive.
+    fn length(&self) -> Result<Option<usize>, Status> {
+        let Some(mut prefix) = self.read.get(..PREFIX_BYTES) else {
+            return Ok(None);
+        };
+        if prefix.get_u8() != 0 {
+            return Err(Status::new(
+                Code::Unimplemented,
+                "grpc: compression is not supported",
+            ));
+        }
+        Ok(Some(prefix.get_u32() as usize))
+    }
+}
+
+fn decode<Q: Message + Default>(message: Bytes) -> Result<Q, Status> {
+    Q::decode(message).map_err(|error| {
+        let text = format!("grpc: error unmarshalling request: {error}");
+        Status::with(Code::Unknown, text)
+    })
+}
