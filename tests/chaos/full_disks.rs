@@ -144,17 +144,20 @@ fn fill_by_itself(bytes: u64) {
         small.disk.available() / MIB
     );
     assert!(taken > 0 && small.disk.available() > 0);
-    // What frees is taken.
-    let all = DeleteOptions::new().with_prefix().with_timeout(PATIENCE);
-    let deleted = small
-        .runtime
-        .block_on(client.delete("big/", Some(all)))
-        .unwrap();
-    assert_eq!(deleted.deleted, taken);
+    // What frees is taken: some keys at a time, since one request may not cover so much.
+    let (mut deleted, mut revision) = (0, 0);
+    for (writer, digit) in (0..WRITERS).flat_map(|writer| (1..=9).map(move |digit| (writer, digit)))
+    {
+        let all = DeleteOptions::new().with_prefix().with_timeout(PATIENCE);
+        let done = client.delete(format!("big/{writer}/{digit}"), Some(all));
+        let done = small.runtime.block_on(done).unwrap();
+        (deleted, revision) = (deleted + done.deleted, done.header.revision);
+    }
+    assert_eq!(deleted, taken);
     let physical = CompactionOptions::new()
         .with_physical()
         .with_timeout(PATIENCE);
-    let compacted = client.compact(deleted.header.revision, Some(physical));
+    let compacted = client.compact(revision, Some(physical));
     small.runtime.block_on(compacted).unwrap();
     eventually("room for writes", || {
         (node.metric(ALARM) == 0.0).then_some(())
