@@ -206,16 +206,12 @@ type SentRequests = Mutex<BTreeMap<u64, Waiter>>;
 /// Serves one link until it breaks, or is not used any more and everything is answered.
 async fn run(to: ForwardTo, connection: Connection, mut queue: mpsc::Receiver<LeaderRequest>) {
     let sent = SentRequests::default();
+    let mut behind = Behind::new(to.clone());
     if let Ok(stream) = connection.open_stream_of(PRIORITY).await {
         let (sender, receiver) = stream.split();
-        let mut behind = Behind::new(to.clone());
         tokio::select! {
             () = write(&to, sender, &mut queue, &sent) => {}
             () = read(receiver, &sent, &mut behind) => {}
-        }
-        // What is answered and not applied here yet has its answer.
-        while !behind.waiting.is_empty() {
-            behind.catch_up().await;
         }
     }
     queue.close();
@@ -224,6 +220,11 @@ async fn run(to: ForwardTo, connection: Connection, mut queue: mpsc::Receiver<Le
     }
     for (_, waiter) in std::mem::take(&mut *sent.lock()) {
         waiter.answer(Err(unanswered()));
+    }
+    // What the leader has answered and this node has not applied yet has its answer. Last: it may take an election,
+    // for which no other request should wait.
+    while !behind.waiting.is_empty() {
+        behind.catch_up().await;
     }
 }
 
