@@ -537,11 +537,13 @@ impl SimDisk {
 
     /// Which bootstrap of its cluster it comes from: as the directory remembers it, and as the log begins.
     pub(crate) fn known_bootstrap(&self) -> Option<BootstrapId> {
-        let begun = self.log().first().and_then(|entry| match &entry.payload {
+        let begun = |entry: &Entry| match &entry.payload {
             Payload::Command(bytes) => kv::bootstraps(bytes),
             Payload::Noop | Payload::Configuration(_) => None,
-        });
-        self.bootstrap_id.or(begun)
+        };
+        // The log is asked for a moment only: decoding its first entry is long for what is done per message.
+        self.bootstrap_id
+            .or_else(|| self.log().first().and_then(begun))
     }
 
     /// Makes the state durable, as far as the database has it.

@@ -1,7 +1,7 @@
 //! The state of a machine: the library's own front (`leasehold::front`) over a map.
 //!
 //! A map keeps two things: what the system was given, which a process that is killed leaves behind, and
-//! what was synced, which is all that is certain after a loss of power. What lies ahead of the map goes
+//! how to go back to what was synced, which is all that is certain after a loss of power. What lies ahead of the map goes
 //! with the process. How far the map is behind what is published, a die says.
 
 use std::sync::{Arc, Mutex};
@@ -23,28 +23,48 @@ use crate::dice::Dice;
 
 /// The database of a machine.
 pub(crate) struct Map {
+    files: Mutex<Files>,
+}
+
+struct Files {
     /// What the system was given. It is copied when it changes while somebody looks at it.
-    written: Mutex<Arc<MemStore>>,
-    /// What it would find after a loss of power.
-    synced: Mutex<Arc<MemStore>>,
+    written: Arc<MemStore>,
+    /// What was there before each change since the last sync, oldest first: to keep this costs less than to
+    /// copy all of it at each sync.
+    unsynced: Vec<(Space, Bytes, Option<Bytes>)>,
 }
 
 impl Map {
     /// A database that was synced as it is.
     fn new(store: MemStore) -> Self {
-        let store = Arc::new(store);
+        let files = Files {
+            written: Arc::new(store),
+            unsynced: Vec::new(),
+        };
         Self {
-            written: Mutex::new(Arc::clone(&store)),
-            synced: Mutex::new(store),
+            files: Mutex::new(files),
         }
     }
 
     fn written(&self) -> Arc<MemStore> {
-        Arc::clone(&self.written.lock().unwrap())
+        Arc::clone(&self.files.lock().unwrap().written)
     }
 
-    fn synced(&self) -> Arc<MemStore> {
-        Arc::clone(&self.synced.lock().unwrap())
+    /// What would be found after a loss of power.
+    fn synced(&self) -> MemStore {
+        let files = self.files.lock().unwrap();
+        let mut store = MemStore::clone(&files.written);
+        for (space, key, before) in files.unsynced.iter().rev() {
+            set(&mut store, *space, key, before.as_ref());
+        }
+        store
+    }
+}
+
+fn set(store: &mut MemStore, space: Space, key: &Bytes, record: Option<&Bytes>) {
+    match record {
+        Some(record) => store.put(space, key.clone(), record.clone()),
+        None => store.delete(space, key.clone()),
     }
 }
 
@@ -70,21 +90,20 @@ impl Database for Map {
     }
 
     fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
-        let mut written = self.written.lock().unwrap();
-        let store = Arc::make_mut(&mut written);
+        let mut files = self.files.lock().unwrap();
+        let Files { written, unsynced } = &mut *files;
+        let store = Arc::make_mut(written);
         for (space, changes) in changes {
             for (key, change) in changes {
-                match change {
-                    Some(record) => store.put(space, key.clone(), record.clone()),
-                    None => store.delete(space, key.clone()),
-                }
+                unsynced.push((space, key.clone(), store.get(space, key)?));
+                set(store, space, key, change.as_ref());
             }
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<(), Fault> {
-        *self.synced.lock().unwrap() = self.written();
+        self.files.lock().unwrap().unsynced.clear();
         Ok(())
     }
 }
@@ -218,22 +237,22 @@ impl State {
     /// The process is killed: what lies ahead of the map is lost.
     pub(crate) fn kill(&mut self) {
         let written = self.front().database().written();
-        self.begin_with(&written);
+        self.begin_with(MemStore::clone(&written));
     }
 
     /// Power is lost: what was not synced is lost.
     pub(crate) fn lose_power(&mut self) {
         let synced = self.front().database().synced();
-        self.begin_with(&synced);
+        self.begin_with(synced);
     }
 
     /// All of it is lost.
     pub(crate) fn lose_all(&mut self) {
-        self.begin_with(&MemStore::new());
+        self.begin_with(MemStore::new());
     }
 
-    fn begin_with(&mut self, store: &MemStore) {
-        *self = Self::over(store.clone(), self.dice.clone());
+    fn begin_with(&mut self, store: MemStore) {
+        *self = Self::over(store, self.dice.clone());
     }
 
     /// A state that was received takes the place of this one, while all go on.
