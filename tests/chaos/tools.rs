@@ -1,7 +1,7 @@
 //! What the machine has for doing damage, found out before anything is damaged.
 //!
 //! Where something cannot be had here it is said, and that fault is left out; with
-//! `LEASEHOLD_REQUIRE_FAULTS` set it is an error instead.
+//! `LEASEHOLD_REQUIRE_FAULTS` set it is an error instead. It is said again at the end of each run.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Node;
+pub(crate) use crate::harness::left_out;
 
 /// What the machine has for doing damage.
 pub(crate) struct Tools {
@@ -94,13 +95,6 @@ impl Tools {
             .spawn();
         child.ok()
     }
-}
-
-/// Says that a fault cannot be had here, past what the test harness keeps to itself when all goes well.
-pub(crate) fn left_out(what: &str) {
-    let is_demanded = std::env::var_os("LEASEHOLD_REQUIRE_FAULTS").is_some();
-    assert!(!is_demanded, "{what}");
-    let _ = writeln!(std::io::stderr(), "##### LEFT OUT: {what} #####");
 }
 
 /// A file system in a file.

@@ -11,7 +11,7 @@ use leasehold::types::LogId;
 use tokio::runtime::Runtime;
 
 use crate::fleet::Fleet;
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, tell_what_was_left_out};
 use crate::load::{Load, insist};
 use crate::schedule::{Event, Fault, Whom};
 
@@ -151,6 +151,7 @@ impl Verdict {
     /// Fails if a rule was broken, or if nothing was there to break one.
     pub(crate) fn demand(&self) {
         eprintln!("{:?}", self.counts);
+        tell_what_was_left_out();
         assert!(self.violations.is_empty(), "{}", self.violations.join("\n"));
         for what in [
             "writes acknowledged",

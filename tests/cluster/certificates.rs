@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use leasehold::client::Client;
 
-use crate::harness::{Cluster, Signal, binary, eventually, must, setting, without_settings};
+use crate::harness::{
+    Cluster, Signal, binary, eventually, left_out, must, setting, without_settings,
+};
 
 /// Puts one file in the place of another, whole or not at all, as certificate managers do.
 fn replace(file: &Path, bytes: &[u8]) {
@@ -270,7 +272,7 @@ fn a_secret_of_kubernetes_is_mounted_as_it_is_and_followed_when_it_changes() {
     let owner = fs::metadata(folder).unwrap().uid();
     let pod = (owner == 0).then_some(POD);
     if pod.is_none() {
-        eprintln!("##### SKIPPED: not root, so the keys are the process's own #####");
+        left_out("keys of another owner, as in a pod: needs root");
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     project(&cluster, &volume, "..1", pod);

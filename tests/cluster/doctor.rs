@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::harness::{Cluster, binary, eventually, run, without_settings};
+use crate::harness::{Cluster, binary, eventually, left_out, run, without_settings};
 
 fn findings(text: &str) -> Vec<(String, String, String, String)> {
     let found: Vec<Value> = serde_json::from_str(text).unwrap();
@@ -207,7 +207,7 @@ fn a_terminal_gets_colours_and_tables_that_fit(cluster: &Cluster) {
         })
     };
     let Ok(table) = on_terminal("doctor -o table", "") else {
-        return eprintln!("##### LEFT OUT: there is no `script`, so no terminal #####");
+        return left_out("what the doctor prints on a terminal: needs `script`");
     };
     assert!(table.contains("WHAT TO DO"), "{table}");
     let node = &cluster.nodes[0];

@@ -4,11 +4,13 @@
 //! below those that the system gives to connections, and may in principle be taken by somebody else
 //! before a node binds them; a node that fails to start is therefore reported with its whole log.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -112,6 +114,44 @@ pub(crate) fn free_port() -> u16 {
         }
     }
     panic!("no port is free on loopback");
+}
+
+/// What was left out so far, each thing once.
+static LEFT_OUT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Says that a test, or a part of one, cannot be done on this machine; with `LEASEHOLD_REQUIRE_FAULTS` set that is an
+/// error.
+pub(crate) fn left_out(what: &str) {
+    let is_demanded = std::env::var_os("LEASEHOLD_REQUIRE_FAULTS").is_some();
+    assert!(!is_demanded, "{what}");
+    say_left_out(what);
+}
+
+/// Says it past what the test harness keeps to itself when all goes well, and to the file that `LEASEHOLD_LEFT_OUT`
+/// names, which the gate shows at its end.
+pub(crate) fn say_left_out(what: &str) {
+    if !LEFT_OUT.lock().unwrap().insert(what.to_owned()) {
+        return;
+    }
+    let line = format!("##### LEFT OUT: {what} #####\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(list) = std::env::var_os("LEASEHOLD_LEFT_OUT") {
+        let list = fs::File::options().create(true).append(true).open(list);
+        list.and_then(|mut list| list.write_all(line.as_bytes()))
+            .expect("the file that LEASEHOLD_LEFT_OUT names can be written");
+    }
+}
+
+/// Says at the end of a run what was left out in it, in the same way.
+#[allow(dead_code, reason = "only chaos has runs")]
+pub(crate) fn tell_what_was_left_out() {
+    let all = LEFT_OUT.lock().unwrap();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let told = match all[..] {
+        [] => "nothing was left out\n".to_owned(),
+        _ => format!("##### LEFT OUT: {} #####\n", all.join("; ")),
+    };
+    let _ = std::io::stderr().write_all(told.as_bytes());
 }
 
 /// Copies a folder with all that is in it.

@@ -433,6 +433,7 @@ fn every_variable_of_the_files_is_one_of_ours() {
     let of_others = [
         "LEASEHOLD_CONFIG",
         // Of tests, and of deploy/docker/make-pki.
+        "LEASEHOLD_LEFT_OUT",
         "LEASEHOLD_REQUIRE_FAULTS",
         "LEASEHOLD_REQUIRE_PROMETHEUS",
         "LEASEHOLD_PKI_OWNER",

@@ -18,7 +18,7 @@ use super::kv::{
     RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
 };
 use super::{EtcdCluster, tool};
-use crate::harness::{PATIENCE, eventually, free_port, setting};
+use crate::harness::{PATIENCE, eventually, free_port, left_out, setting};
 
 const STEPS: u64 = 50;
 
@@ -70,7 +70,7 @@ fn etcd() -> Option<PathBuf> {
             std::env::var_os("LEASEHOLD_REQUIRE_ETCD").is_none(),
             "etcd is not on the path"
         );
-        eprintln!("##### SKIPPED: the differential test: no `etcd` here #####");
+        left_out("what etcd answers, beside what we do: needs `etcd`");
     }
     found
 }

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Cluster, free_port};
+use crate::harness::{Cluster, free_port, left_out};
 
 /// A cluster of which every node has a port for etcd's clients.
 pub(crate) struct EtcdCluster {
@@ -77,9 +77,9 @@ pub(crate) fn etcdctl(test: &str) -> Option<PathBuf> {
             std::env::var_os("LEASEHOLD_REQUIRE_ETCDCTL").is_none(),
             "etcdctl is not on the path: install Debian's package `etcd-client`"
         );
-        eprintln!(
-            "##### SKIPPED: {test}: no `etcdctl` here, install Debian's package `etcd-client` #####"
-        );
+        left_out(&format!(
+            "{test}: needs `etcdctl`, of Debian's package `etcd-client`"
+        ));
     }
     found
 }
