@@ -2,9 +2,9 @@
 //! them.
 //!
 //! A node's disk is a small file system in a file, so that it can be filled; its syncs are slowed and
-//! failed by `strace`; its clock on the wall is moved by `libfaketime`; and at every start its other
-//! clocks begin elsewhere, in a time namespace. What of these cannot be had here is left out
-//! ([`crate::tools`]).
+//! failed by `strace`; its clock on the wall is moved by `libfaketime`; at every start its other
+//! clocks begin elsewhere, in a time namespace; and they are made to run wrong while it runs
+//! ([`crate::clocks`]). What of these cannot be had here is left out ([`crate::tools`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Cluster, PATIENCE, binary, without_settings};
+use crate::clocks::Clocks;
+use crate::harness::{Cluster, Node, PATIENCE, binary, without_settings};
 use crate::partitions::Net;
 use crate::schedule::{Event, Fault, Whom};
 use crate::tools::{Disk, Tools, clean_up_after, left_out, let_go};
@@ -39,6 +40,9 @@ enum Affliction {
     Full,
 }
 
+/// When what cannot be ended now is tried to be ended again.
+const LATER: Duration = Duration::from_millis(500);
+
 /// One node, beyond its process.
 #[derive(Default)]
 struct Member {
@@ -48,6 +52,8 @@ struct Member {
     may_end_until: Option<Instant>,
     /// Where its clock on the wall is told.
     wall_clock: PathBuf,
+    /// The other clocks of this process.
+    clocks: Option<(u32, Clocks)>,
 }
 
 /// A fault that is going on.
@@ -269,7 +275,9 @@ impl Fleet {
             | Fault::SlowDisk(whom, _)
             | Fault::FailingDisk(whom)
             | Fault::FullDisk(whom)
-            | Fault::WallClock(whom, _) => whom,
+            | Fault::WallClock(whom, _)
+            | Fault::Drift(whom, _)
+            | Fault::StepBack(whom, _) => whom,
             Fault::KillAll | Fault::Storm { .. } | Fault::Drizzle { .. } => Whom::Leader,
         };
         let node = match whom {
@@ -312,6 +320,8 @@ impl Fleet {
                 fs::write(&self.members[node].wall_clock, text).unwrap();
                 self.tools.faketime.is_some()
             }
+            Fault::Drift(_, ppm) => self.drift(node, ppm),
+            Fault::StepBack(_, back) => self.step_back(node, back),
             Fault::Kill(_)
             | Fault::Pause(_)
             | Fault::SlowDisk(..)
@@ -327,6 +337,42 @@ impl Fleet {
             }
             _ => true,
         }
+    }
+
+    /// From now on the clocks that a node's leases go by run faster by so many parts in a million, as long as its
+    /// process runs. Whether that was possible.
+    pub(crate) fn drift(&mut self, number: usize, ppm: i32) -> bool {
+        let times = 1.0 + f64::from(ppm) / 1e6;
+        self.with_clocks(number, |clocks, node| clocks.run(node, times))
+    }
+
+    /// Sets the same clocks back.
+    pub(crate) fn step_back(&mut self, number: usize, back: Duration) -> bool {
+        let nanos = i64::try_from(back.as_nanos()).unwrap();
+        self.with_clocks(number, |clocks, node| clocks.set_back(node, nanos))
+    }
+
+    /// Does something to the clocks of a process that nothing else is being done to, for it is stopped meanwhile.
+    fn with_clocks(&mut self, number: usize, change: impl FnOnce(&mut Clocks, &Node)) -> bool {
+        let member = &self.members[number];
+        let may_end = member.may_end_until;
+        let may_end = may_end.is_some_and(|until| Instant::now() < until);
+        if member.affliction.is_some() || may_end || !self.runs(number) {
+            return false;
+        }
+        let node = &self.cluster.nodes[number];
+        let process = node.process.as_ref().expect("it answers").id();
+        let member = &mut self.members[number];
+        let known = member.clocks.as_ref();
+        if known.is_none_or(|(of, _)| *of != process) {
+            member.clocks = Clocks::of(node).map(|clocks| (process, clocks));
+        }
+        let Some((_, clocks)) = &mut member.clocks else {
+            left_out("clocks that run wrong: need x86-64, and processes that may be traced");
+            return false;
+        };
+        change(clocks, node);
+        true
     }
 
     /// Whether it has got so far that it answers.
@@ -390,6 +436,19 @@ impl Fleet {
             }
             Fault::WallClock(..) => {
                 fs::write(&self.members[active.node].wall_clock, "+0").unwrap();
+            }
+            Fault::Drift(..) => {
+                let node = &self.cluster.nodes[active.node];
+                let process = node.process.as_ref().map(Child::id);
+                let known = self.members[active.node].clocks.as_ref();
+                let is_over = known.is_none_or(|(of, _)| Some(*of) != process);
+                // What has another trouble at the moment is set right after it.
+                if !is_over && !self.drift(active.node, 0) {
+                    self.active.push(Active {
+                        until: Instant::now() + LATER,
+                        ..*active
+                    });
+                }
             }
             Fault::Kill(_)
             | Fault::Pause(_)
@@ -530,9 +589,9 @@ impl Fleet {
         }
         let started = Instant::now();
         let mut present = BTreeSet::new();
-        while present.len() < self.members.len() {
+        while present.len() < self.members.len() || !self.active.is_empty() {
             self.tick();
-            let ready = |node: &&crate::harness::Node| {
+            let ready = |node: &&Node| {
                 node.admin("/readyz")
                     .is_some_and(|(status, _)| status == 200)
             };

@@ -8,8 +8,9 @@
 //!
 //! A chunk is a cluster of its own, with the next seed. A seed repeats the schedule, not the run. Beside
 //! it stand trials of one thing each, under the same clients and the same judgement where clients take
-//! part: a disk that stalls, a full one ([`disks`], [`full_disks`]), partitions by the kernel ([`partitions`]), and kills
-//! at each step of a state that is installed ([`installs`]). What is judged:
+//! part: a disk that stalls, a full one ([`disks`], [`full_disks`]), partitions by the kernel ([`partitions`]), clocks that
+//! run as wrong as they may ([`wrong_clocks`]), and kills at each step of a state that is installed ([`installs`]). What
+//! cannot be done on a machine is said when that is found out, and again at the end. What is judged:
 //!
 //! - linearizability of everything that clients read and wrote, reads under a node's own lease among
 //!   it, by revisions and values ([`leasehold::bench::history`]);
@@ -28,6 +29,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(clippy::print_stderr, reason = "figures are reported, never asserted")]
 
+#[path = "../monitoring/clocks.rs"]
+mod clocks;
 mod disks;
 mod fleet;
 mod full_disks;
@@ -44,6 +47,7 @@ mod schedule;
 mod tools;
 mod trial;
 mod wires;
+mod wrong_clocks;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -75,6 +79,7 @@ impl Totals {
             eprintln!("| {name} | {count} |");
         }
         eprintln!("\n{} violations", self.violations.len());
+        harness::tell_what_was_left_out();
     }
 }
 

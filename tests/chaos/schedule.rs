@@ -56,7 +56,14 @@ pub(crate) enum Fault {
     FullDisk(Whom),
     /// Its clock on the wall jumps by so many seconds, and back at the end.
     WallClock(Whom, i64),
+    /// The clocks that its leases go by run faster by so many parts in a million, or slower, until the end.
+    Drift(Whom, i32),
+    /// They are set back by this much.
+    StepBack(Whom, Duration),
 }
+
+/// How wrong clocks may be, nearly: `leader_lease.max_drift_ppm` is 20,000.
+pub(crate) const DRIFT_PPM: i32 = 19_000;
 
 impl Fault {
     /// Its name, for counting.
@@ -76,6 +83,8 @@ impl Fault {
             Self::FailingDisk(_) => "failing disk",
             Self::FullDisk(_) => "full disk",
             Self::WallClock(..) => "wall clock",
+            Self::Drift(..) => "drift",
+            Self::StepBack(..) => "step back",
         }
     }
 }
@@ -152,6 +161,14 @@ pub(crate) fn draw(seed: u64, length: Duration, nodes: usize) -> Vec<Event> {
             }
             84..88 => (Fault::FailingDisk(whom), between(random, 500, 2_000)),
             88..93 => (Fault::FullDisk(whom), between(random, 1_000, 4_000)),
+            93..96 => {
+                let ppm = [-DRIFT_PPM, DRIFT_PPM][random.usize(..2)];
+                (Fault::Drift(whom, ppm), between(random, 2_000, 10_000))
+            }
+            96..98 => {
+                let back = between(random, 100, 3_000);
+                (Fault::StepBack(whom, back), Duration::ZERO)
+            }
             _ => {
                 let seconds = [-86_400, -3_600, -30, 30, 3_600, 86_400];
                 let jump = seconds[random.usize(..seconds.len())];
@@ -179,7 +196,7 @@ mod tests {
         assert!(events.iter().all(|event| event.at < hour));
         assert!(events.is_sorted_by_key(|event| event.at));
         let names: BTreeSet<&str> = events.iter().map(|event| event.fault.name()).collect();
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 16, "{names:?}");
         let overlap = events
             .windows(2)
             .filter(|pair| pair[0].at + pair[0].lasts > pair[1].at);

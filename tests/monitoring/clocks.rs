@@ -65,6 +65,8 @@ pub(crate) struct Clocks {
     memory: File,
     /// Where the words are.
     words: u64,
+    /// How much more these clocks show than the same ones here: they may begin elsewhere, in a time namespace.
+    offset: Instant,
     since: Instant,
     faster: i64,
     /// Nanoseconds.
@@ -96,10 +98,12 @@ impl Clocks {
         if place + INSTEAD.len() + 32 > image.len() {
             return None;
         }
+        let offset = offset_of(process)?;
         let clocks = Self {
             memory,
             words: begins + (place + INSTEAD.len()) as u64,
-            since: SystemClock.now(),
+            offset,
+            since: shown(offset),
             faster: 0,
             ahead: 0,
         };
@@ -122,14 +126,15 @@ impl Clocks {
         self.change(node, ((times - 1.0) * ONE).round() as i64, 0);
     }
 
-    /// Sets them back by so many nanoseconds.
+    /// Sets them back by so many nanoseconds. It stands while that is done, and if that takes longer, they do
+    /// not go back as it sees them.
     pub(crate) fn set_back(&mut self, node: &Node, nanos: i64) {
         self.change(node, self.faster, nanos);
     }
 
     fn change(&mut self, node: &Node, faster: i64, back: i64) {
         while_it_stands(node, 0..0, || {
-            let now = SystemClock.now();
+            let now = shown(self.offset);
             let passed = i64::try_from(now.boot - self.since.boot).unwrap();
             self.ahead += ((passed * self.faster) >> 20) - back;
             (self.since, self.faster) = (now, faster);
@@ -148,6 +153,34 @@ impl Clocks {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.memory.write_all_at(&bytes, self.words)
     }
+}
+
+/// What clocks show now that are so far ahead of those here.
+fn shown(offset: Instant) -> Instant {
+    let now = SystemClock.now();
+    Instant {
+        boot: now.boot + offset.boot,
+        raw: now.raw + offset.raw,
+    }
+}
+
+/// How far ahead of those here the clocks of a process are. The raw one goes with the monotonic one.
+fn offset_of(process: u32) -> Option<Instant> {
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/time")).ok();
+    if space(&process.to_string()) == space("self") {
+        return Some(Instant::ZERO);
+    }
+    let offsets = fs::read_to_string(format!("/proc/{process}/timens_offsets")).ok()?;
+    let nanos = |clock: &str| {
+        let line = offsets.lines().find_map(|line| line.strip_prefix(clock))?;
+        let (seconds, nanos) = line.trim().split_once(' ')?;
+        let seconds: u64 = seconds.parse().ok()?;
+        Some(seconds * 1_000_000_000 + nanos.trim().parse::<u64>().ok()?)
+    };
+    Some(Instant {
+        boot: nanos("boottime")?,
+        raw: nanos("monotonic")?,
+    })
 }
 
 /// Does something to a process that stands still meanwhile, no thread of it within `outside`.
