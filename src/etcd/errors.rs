@@ -133,16 +133,21 @@ fn with_detail(code: Code, error: &Error) -> Status {
     }
 }
 
+/// What asks for no more time than this passes by itself: a leader that hands leadership over, or whose log
+/// is being written. A node that is overloaded asks for more, and then clients are told.
+const MOMENT_MS: u32 = 20;
+
 /// Whether a request that failed so was certainly not applied, and may succeed later or elsewhere: as
 /// etcd does, the door waits instead of telling the client.
 pub(crate) fn is_worth_waiting(error: &Error) -> bool {
-    let passes = matches!(
-        error.kind,
+    let passes = match error.kind {
         ErrorKind::NoLeader
-            | ErrorKind::NotLeader { .. }
-            | ErrorKind::LeaderChanged
-            | ErrorKind::QuorumTimeout
-    );
+        | ErrorKind::NotLeader { .. }
+        | ErrorKind::LeaderChanged
+        | ErrorKind::QuorumTimeout => true,
+        ErrorKind::SlowDown { retry_after_ms } => retry_after_ms <= MOMENT_MS,
+        _ => false,
+    };
     passes && error.outcome == Outcome::NotApplied
 }
 
@@ -295,12 +300,30 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_that_hands_over_is_waited_for_and_an_overloaded_node_is_not() {
+        let slow = |retry_after_ms| {
+            let kind = ErrorKind::SlowDown { retry_after_ms };
+            is_worth_waiting(&Error::not_applied(kind, "found"))
+        };
+        assert!(slow(10));
+        assert!(slow(MOMENT_MS));
+        assert!(!slow(MOMENT_MS + 1));
+        let changed = Error::not_applied(ErrorKind::LeaderChanged, "found");
+        assert!(is_worth_waiting(&changed));
+        assert!(!is_worth_waiting(&Error::not_applied(
+            ErrorKind::KeyNotFound,
+            "found"
+        )));
+    }
+
+    #[test]
     fn what_may_have_been_applied_gets_no_definite_code_and_is_not_repeated() {
         for kind in [
             ErrorKind::LeaderChanged,
             ErrorKind::ConnectionLost,
             ErrorKind::DeadlineExceeded,
             ErrorKind::QuorumTimeout,
+            ErrorKind::SlowDown { retry_after_ms: 10 },
             ErrorKind::Internal,
             ErrorKind::KeyNotFound,
         ] {
