@@ -68,6 +68,13 @@ texts! {
     INVALID_AUTH_TOKEN = Unauthenticated, "invalid auth token";
 }
 
+/// Why a watch is cancelled as soon as it is created: its range ends before it begins.
+pub(crate) const EMPTY_WATCH: &str = "mvcc: watcher range is empty";
+/// It has the number of another one.
+pub(crate) const DUPLICATE_WATCH: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+/// It begins below zero.
+pub(crate) const COMPACTED_REASON: &str = "mvcc: required revision has been compacted";
+
 /// The client's own deadline passed.
 pub(crate) const DEADLINE: Status =
     Status::new(Code::DeadlineExceeded, "context deadline exceeded");

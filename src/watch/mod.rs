@@ -30,4 +30,4 @@ mod queue;
 mod tests;
 
 pub use hub::{AppliedStep, CatchUpBudget, Hub, HubOptions, NewWatcher, WatcherId, WatcherView};
-pub use queue::{Batch, Cancel, CountedBytes, State, TakenEvents, WatcherEvent};
+pub use queue::{Batch, Cancel, CountedBytes, State, TakenEvents, WatcherEvent, WireFormat};

@@ -82,7 +82,16 @@ pub struct Batch {
     revision: i64,
     events: Vec<Event>,
     counted: CountedBytes,
-    encoded: OnceLock<(Bytes, Arc<CountedBytes>)>,
+    encoded: [OnceLock<(Bytes, Arc<CountedBytes>)>; 2],
+}
+
+/// For whom events are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireFormat {
+    /// Clients of our own protocol.
+    Native,
+    /// Clients of etcd.
+    Etcd,
 }
 
 impl Batch {
@@ -92,15 +101,21 @@ impl Batch {
             revision,
             events,
             counted: CountedBytes::new(bytes, meter),
-            encoded: OnceLock::new(),
+            encoded: Default::default(),
         }
     }
 
-    /// The encoded form: created by `encode` on first use and shared from then on. The caller also
-    /// keeps the counter while it sends, because the batch may be dropped earlier.
-    pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> (Bytes, Arc<CountedBytes>) {
+    /// The encoded form: created by `encode` on first use, once for each format, and shared from
+    /// then on. The caller also keeps the counter while it sends, because the batch may be dropped
+    /// earlier.
+    pub fn encoded(
+        &self,
+        format: WireFormat,
+        encode: impl FnOnce(&Self) -> Bytes,
+    ) -> (Bytes, Arc<CountedBytes>) {
         let make = || self.counted.count(encode(self));
-        self.encoded.get_or_init(make).clone()
+        let encoded = &self.encoded[format as usize];
+        encoded.get_or_init(make).clone()
     }
 
     /// The revision.

@@ -6,10 +6,12 @@
 
 mod read;
 mod txn;
+mod watch;
 mod write;
 
 pub(crate) use read::{RangePlan, header, key_value, range_response};
 pub(crate) use txn::txn_plan;
+pub(crate) use watch::{encoded_events, watch_request};
 pub(crate) use write::{delete_plan, delete_response, put, put_response};
 
 use bytes::Bytes;

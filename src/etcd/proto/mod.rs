@@ -8,6 +8,7 @@ mod kv;
 mod lease;
 mod maintenance;
 mod parts;
+mod watch;
 
 pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
 pub(crate) use kv::{
@@ -26,3 +27,7 @@ pub(crate) use maintenance::{
     StatusResponse,
 };
 pub(crate) use parts::txn_parts;
+pub(crate) use watch::{
+    Event, EventType, WatchCreateRequest, WatchFilter, WatchRequest, WatchRequestUnion,
+    WatchResponse,
+};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::grpc;
@@ -20,11 +21,15 @@ use crate::types::NodeId;
 
 /// The longest that a unary call takes, unless it waits for something by its nature.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7);
-/// The longest that any takes: a request waits no longer here.
+/// That of one that waits for this node's disk, and of any single request.
 pub(super) const PATIENCE_LONG: Duration = Duration::from_secs(600);
 /// How long to wait before a request that was surely not applied is made again.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(200);
+/// How often it is looked whether there is a leader, and after how many looks without one the streams end
+/// that need one.
+const LEADER_LOOK: Duration = Duration::from_millis(500);
+const LEADERLESS_LOOKS: u32 = 6;
 /// What a message may have around the request that it holds.
 const AROUND_BYTES: usize = 512 << 10;
 
@@ -37,6 +42,8 @@ pub(super) struct Caller {
     pub(super) sessions: Arc<Sessions>,
     pub(super) options: Arc<EtcdOptions>,
     client: LocalClient,
+    /// Whether the port is being closed; so it is, too, if the sender is gone.
+    stopping: watch::Receiver<bool>,
     deadline: Instant,
     is_limited_by_client: bool,
     /// No answer is wanted from a node that knows no leader.
@@ -53,6 +60,7 @@ impl Caller {
         sessions: Arc<Sessions>,
         options: Arc<EtcdOptions>,
         client: LocalClient,
+        stopping: watch::Receiver<bool>,
         headers: &HeaderMap,
         longest: Duration,
     ) -> Result<Self, Status> {
@@ -63,6 +71,7 @@ impl Caller {
             sessions,
             options,
             client,
+            stopping,
             deadline: now() + patience,
             is_limited_by_client: given.is_some_and(|given| given <= longest),
             needs_leader: has_leader == Some(b"true"),
@@ -119,6 +128,30 @@ impl Caller {
         }
     }
 
+    /// Waits until streams of this caller have to end: because the node stops, or because it has known no
+    /// leader for long and the caller wants none then.
+    pub(super) async fn ended(&self) -> Status {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => STOPPED,
+            () = self.leader_lost() => NO_LEADER,
+        }
+    }
+
+    async fn leader_lost(&self) {
+        if !self.needs_leader {
+            return std::future::pending().await;
+        }
+        let mut looks = 0;
+        while looks < LEADERLESS_LOOKS {
+            tokio::time::sleep(LEADER_LOOK).await;
+            looks = match self.wants_leader() {
+                Ok(()) => 0,
+                Err(_) => looks + 1,
+            };
+        }
+    }
+
     /// Makes a request of this node. While there is no leader, or another one than this node knows, it
     /// waits and asks again.
     ///
@@ -172,7 +205,7 @@ impl Caller {
     }
 
     fn left_ms(&self) -> u32 {
-        let left = self.left();
+        let left = self.left().min(PATIENCE_LONG);
         // One more, so that the call ends here and not with an error of the driver.
         u32::try_from(left.as_millis() + 1).unwrap_or(u32::MAX)
     }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::large::LargeReply;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
+use crate::watch::CountedBytes;
 
 /// The flag of compression, and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
@@ -43,7 +45,38 @@ pub(super) enum Reply {
     /// One that takes long to send.
     Large(LargeReply),
     /// What comes by and by.
-    Stream(mpsc::Receiver<Frame<Bytes>>),
+    Stream(mpsc::Receiver<StreamFrame>),
+}
+
+/// A frame of a stream, and what counts its bytes until it is sent, if they are counted.
+pub(super) struct StreamFrame {
+    frame: Frame<Bytes>,
+    _counted: Option<Arc<CountedBytes>>,
+}
+
+impl StreamFrame {
+    /// Bytes that count until they are sent.
+    pub(super) fn counted(bytes: Bytes, counted: Arc<CountedBytes>) -> Self {
+        Self {
+            frame: Frame::data(bytes),
+            _counted: Some(counted),
+        }
+    }
+}
+
+impl From<Bytes> for StreamFrame {
+    fn from(bytes: Bytes) -> Self {
+        Frame::data(bytes).into()
+    }
+}
+
+impl From<Frame<Bytes>> for StreamFrame {
+    fn from(frame: Frame<Bytes>) -> Self {
+        Self {
+            frame,
+            _counted: None,
+        }
+    }
 }
 
 impl Reply {
@@ -69,7 +102,9 @@ impl Body for Reply {
         match self.get_mut() {
             Self::Small(frames) => Poll::Ready(frames.pop_front().map(Ok)),
             Self::Large(large) => Pin::new(large).poll_frame(cx),
-            Self::Stream(frames) => frames.poll_recv(cx).map(|frame| frame.map(Ok)),
+            Self::Stream(frames) => frames
+                .poll_recv(cx)
+                .map(|next| next.map(|next| Ok(next.frame))),
         }
     }
 
@@ -249,27 +284,32 @@ pub(super) fn failure(status: &Status) -> Response<Reply> {
 }
 
 /// The headers of a call whose messages come by and by.
-pub(super) fn streaming(frames: mpsc::Receiver<Frame<Bytes>>) -> Response<Reply> {
+pub(super) fn streaming(frames: mpsc::Receiver<StreamFrame>) -> Response<Reply> {
     let mut response = Response::new(Reply::Stream(frames));
     response.headers_mut().insert(CONTENT_TYPE, CONTENT);
     response
 }
 
 /// A message of a stream.
-pub(super) fn message_frame(message: &impl Message) -> Frame<Bytes> {
+pub(super) fn message_frame(message: &impl Message) -> StreamFrame {
+    message_head(message, 0).freeze().into()
+}
+
+/// The beginning of a message of a stream: its prefix, and `message`, which `more` bytes follow.
+pub(super) fn message_head(message: &impl Message, more: usize) -> BytesMut {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
     // What is sent on streams is bounded far below.
-    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    bytes.put_u32(u32::try_from(length + more).unwrap_or(u32::MAX));
     message
         .encode(&mut bytes)
         .expect("a buffer of bytes grows as it is needed");
-    Frame::data(bytes.freeze())
+    bytes
 }
 
 /// The end of a stream.
-pub(super) fn end_frame(end: Result<(), &Status>) -> Frame<Bytes> {
+pub(super) fn end_frame(end: Result<(), &Status>) -> StreamFrame {
     let mut trailers = HeaderMap::new();
     match end {
         Ok(()) => drop(trailers.insert(GRPC_STATUS, HeaderValue::from(OK))),
@@ -280,7 +320,7 @@ pub(super) fn end_frame(end: Result<(), &Status>) -> Frame<Bytes> {
             trailers.insert(GRPC_MESSAGE, message);
         }
     }
-    Frame::trailers(trailers)
+    Frame::trailers(trailers).into()
 }
 
 /// A text as a header: what is not printable ASCII, and the percent sign, is escaped.

@@ -158,6 +158,7 @@ impl Connection {
             client: self.sessions.connect_local(name, self.address),
             sessions: self.sessions,
             options: self.options,
+            stopping: self.stopping.clone(),
         };
         let service = service_fn(move |request: Request<Incoming>| {
             let route = route.clone();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::watch;
 
 use super::caller::{Caller, PATIENCE, PATIENCE_LONG};
 use super::grpc::{Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{kv, lease, maintenance, stream};
+use super::{kv, lease, maintenance, stream, watches};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
@@ -20,6 +21,7 @@ pub(super) struct Route {
     pub(super) sessions: Arc<Sessions>,
     pub(super) options: Arc<EtcdOptions>,
     pub(super) client: LocalClient,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Route {
@@ -43,6 +45,7 @@ impl Route {
                 self.sessions,
                 self.options,
                 self.client,
+                self.stopping,
                 &head.headers,
                 patience,
             )
@@ -58,6 +61,7 @@ impl Route {
             "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
             "/etcdserverpb.KV/Txn" => unary(caller, body, kv::check_txn, kv::txn).await,
             "/etcdserverpb.KV/Compact" => unary(caller, body, any, kv::compact).await,
+            "/etcdserverpb.Watch/Watch" => watches::serve(caller, body),
             "/etcdserverpb.Lease/LeaseGrant" => unary(caller, body, any, lease::grant).await,
             "/etcdserverpb.Lease/LeaseRevoke" => unary(caller, body, any, lease::revoke).await,
             "/etcdserverpb.Lease/LeaseKeepAlive" => stream::serve(caller, body, lease::keep_alive),

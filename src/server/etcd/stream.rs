@@ -4,13 +4,14 @@ use std::pin::Pin;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::Response;
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Incoming};
 use prost::Message;
 use tokio::sync::mpsc;
 
 use super::caller::Caller;
 use super::grpc::{
-    PREFIX_BYTES, Reply, SMALL_BYTES, end_frame, message_frame, message_too_large, streaming,
+    PREFIX_BYTES, Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frame,
+    message_too_large, streaming,
 };
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::status::{Code, Status};
@@ -30,24 +31,23 @@ where
     A: Message + 'static,
     F: Future<Output = Result<A, Status>> + Send,
 {
+    if let Err(status) = caller.wants_leader() {
+        return failure(&status);
+    }
     let (answers, waiting) = mpsc::channel(WAITING_MAX);
     tokio::spawn(async move {
-        let mut requests = Requests {
-            caller,
-            body,
-            read: BytesMut::new(),
-        };
+        let mut requests = Requests::new(caller, body);
         // Fails once the client is gone, and then nothing is to be said.
         let _ = run(&mut requests, &answers, serve).await;
     });
     streaming(waiting)
 }
 
-type SendFailure = mpsc::error::SendError<Frame<Bytes>>;
+type SendFailure = mpsc::error::SendError<StreamFrame>;
 
 async fn run<Q, A, F>(
     requests: &mut Requests,
-    answers: &mpsc::Sender<Frame<Bytes>>,
+    answers: &mpsc::Sender<StreamFrame>,
     serve: impl Fn(Caller, Q) -> F,
 ) -> Result<(), SendFailure>
 where
@@ -55,9 +55,12 @@ where
     A: Message,
     F: Future<Output = Result<A, Status>>,
 {
+    let of_stream = requests.caller.clone();
+    let mut ended = std::pin::pin!(of_stream.ended());
     loop {
         let request = tokio::select! {
             request = requests.next::<Q>() => request,
+            status = ended.as_mut() => Err(status),
             () = answers.closed() => return Ok(()),
         };
         let request = match request {
@@ -76,7 +79,7 @@ where
 }
 
 /// The requests of a stream.
-struct Requests {
+pub(super) struct Requests {
     caller: Caller,
     body: Incoming,
     /// What has arrived and is not a whole message.
@@ -84,8 +87,20 @@ struct Requests {
 }
 
 impl Requests {
+    /// Those that arrive on `body`.
+    pub(super) fn new(caller: Caller, body: Incoming) -> Self {
+        Self {
+            caller,
+            body,
+            read: BytesMut::new(),
+        }
+    }
+
     /// The next; `None` once the client has sent its last.
-    async fn next<Q: Message + Default>(&mut self) -> Result<Option<Q>, Status> {
+    ///
+    /// # Cancel safety
+    /// Nothing that has arrived is lost.
+    pub(super) async fn next<Q: Message + Default>(&mut self) -> Result<Option<Q>, Status> {
         let bytes_max = self.caller.message_bytes_max();
         let mut reserved = None;
         loop {

@@ -6,7 +6,8 @@
 //! has gathered is one closed batch. So admission, budgets, access, audit, the slow log, scans and the
 //! steps of a leased read are those of [`stream`](super::stream), and only the socket is missing.
 //!
-//! It opens no watches: their events travel on streams of their own.
+//! Its watches are beside that stream: their events come by a queue of their own
+//! ([`LocalClient::watches`]).
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -23,11 +24,12 @@ use super::point_read::IndexedRead;
 use super::shared::Sessions;
 use super::stream::BATCH_MAX;
 use crate::api::{Call, Error, ErrorKind, Response};
+use crate::kv::access::Identity;
 use crate::server::session::auth::Principal;
 use crate::server::session::budget::{
     ByteBudget, InFlight, ReservedBytes, SCANS_PER_CONNECTION_MAX,
 };
-use crate::server::watch::WatchSender;
+use crate::server::watch::{LocalWatches, WatchSender, Watches};
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::{Door, Frame, FrameReader, WireError};
 
@@ -52,7 +54,7 @@ impl Sessions {
             in_flight: InFlight::new(self.limits.in_flight_max),
             budget: ByteBudget::new(self.limits.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
-            watch_sender: WatchSender::idle(name, address),
+            watch_sender: WatchSender::local(name, address),
             principal: Principal::new(name, address.ip()),
             address,
         });
@@ -93,6 +95,19 @@ impl LocalClient {
     pub(crate) fn reserve(&self, bytes: usize) -> Option<[ReservedBytes; 2]> {
         let of_connection = self.connection.budget.take(bytes)?;
         Some([of_connection, self.node_budget.take(bytes)?])
+    }
+
+    /// A queue for watches of this client, which has none yet.
+    pub(crate) fn watches(&self, watches: &Arc<Watches>) -> LocalWatches {
+        LocalWatches::new(watches.clone(), &self.name(), self.connection.address)
+    }
+
+    /// By whose rules its watches are judged.
+    ///
+    /// # Errors
+    /// Its token has expired.
+    pub(crate) fn identity(&self) -> Result<Arc<Identity>, Error> {
+        self.connection.principal.identity()
     }
 
     /// The name under which its requests are judged; empty if the client has shown none.

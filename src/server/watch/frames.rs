@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::api::{Event, KeyValue, WatchMessage};
-use crate::watch::{Batch, CountedBytes, State, WatcherEvent};
+use crate::watch::{Batch, CountedBytes, State, WatcherEvent, WireFormat};
 use crate::wire;
 use crate::wire::FrameLimits;
 
@@ -19,7 +19,7 @@ const EVENT_BYTES: usize = 64;
 pub(super) fn of(event: &WatcherEvent) -> (Bytes, Option<Arc<CountedBytes>>) {
     let small = match event {
         WatcherEvent::Events(batch) => {
-            let (bytes, counted) = batch.encoded(events);
+            let (bytes, counted) = batch.encoded(WireFormat::Native, events);
             return (bytes, Some(counted));
         }
         WatcherEvent::State(state) => {

@@ -9,8 +9,11 @@
 //! batch of a watcher is being sent; later events wait in the hub, whose queues are bounded. A stream whose client does not read holds up no other stream.
 //!
 //! What is sent is encoded once for all watchers that want the same ([`frames`]).
+//!
+//! A client of another protocol takes the batches of its watches itself ([`local`]).
 
 mod frames;
+mod local;
 mod send_task;
 mod sender;
 #[cfg(test)]
@@ -32,6 +35,7 @@ use crate::server::metrics::stopwatch;
 use crate::server::threads::queue::BatchQueue;
 use crate::watch::{WatcherId, WatcherView};
 
+pub(crate) use local::{LocalWatches, WatchStep};
 pub(crate) use send_task::send;
 pub(crate) use sender::WatchSender;
 pub(crate) use thread::WatchThread;
@@ -97,6 +101,8 @@ enum Order {
         watch_id: u64,
         reply: Reply,
     },
+    /// A client wants to be told once all its watches have been handed the same.
+    ProgressOfAll(Arc<WatchSender>),
     /// The batches of these watchers have been sent.
     Sent(Vec<WatcherId>),
     /// The clients of these watchers have closed their streams.

@@ -241,6 +241,8 @@ impl SendTask {
                 watch.queue.add(events);
                 self.make_due(id);
             }
+            // Clients of these streams ask for one watch at a time.
+            WatchBatch::Synced { .. } => {}
             WatchBatch::Close { id } => {
                 if let Some(WatchStream {
                     stream: Some(mut stream),

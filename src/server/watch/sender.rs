@@ -47,6 +47,9 @@ pub(super) enum WatchBatch {
     },
     /// The client has cancelled the watch.
     Close { id: WatcherId },
+    /// All watches of the client have been handed everything up to this revision. Only for clients that
+    /// ask for it by [`Order::ProgressOfAll`](super::Order::ProgressOfAll).
+    Synced { revision: i64 },
 }
 
 impl std::fmt::Debug for WatchSender {
@@ -64,8 +67,9 @@ impl WatchSender {
         )
     }
 
-    /// That of a client whose watches are not sent here.
-    pub(crate) fn idle(client: &str, address: SocketAddr) -> Arc<Self> {
+    /// That of a client inside of this process, whose watches are [`LocalWatches`](super::LocalWatches),
+    /// if it has any.
+    pub(crate) fn local(client: &str, address: SocketAddr) -> Arc<Self> {
         Self::with(client, Some(address))
     }
 

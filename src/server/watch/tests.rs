@@ -147,6 +147,7 @@ impl World {
             match batch {
                 WatchBatch::Open { watch_id, .. } => words.push(format!("open {watch_id}")),
                 WatchBatch::Close { .. } => words.push("close".to_owned()),
+                WatchBatch::Synced { revision } => words.push(format!("all {revision}")),
                 WatchBatch::Events { id, events, .. } => {
                     sent.push(id);
                     words.extend(events.iter().map(word));
@@ -418,4 +419,101 @@ fn a_backlog_that_grows_too_long_is_fetched_from_the_store_instead() {
     assert_eq!(world.handed(&watch_sender), ["4"]);
     assert_eq!(world.watches.backlog_changes.load(Ordering::Relaxed), 0);
     assert_eq!(world.watches.backlog_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_client_is_told_how_far_all_its_watches_are_once_none_lags_behind() {
+    let mut world = World::new(WatchOptions::default());
+    let watch_sender = WatchSender::new();
+    let ask = |world: &mut World| {
+        world
+            .watches
+            .orders
+            .send(Order::ProgressOfAll(watch_sender.clone()));
+        world.turn();
+    };
+    // None is open: it is told nothing, then or later.
+    ask(&mut world);
+    world.watch(&watch_sender, 1, "a");
+    world.watch(&watch_sender, 2, "b");
+    world.put("a", "1");
+    assert_eq!(world.handed(&watch_sender), ["open 1", "open 2"]);
+    ask(&mut world);
+    // After what it tells of.
+    assert_eq!(world.handed(&watch_sender), ["2", "all 2"]);
+    // One that begins later holds it back.
+    let later = Control::Watch(request("c", 4));
+    world.ask(&watch_sender, 3, later).unwrap();
+    world.handed(&watch_sender);
+    ask(&mut world);
+    assert_eq!(world.handed(&watch_sender), [""; 0]);
+    world.put("x", "1");
+    world.turn();
+    assert_eq!(world.handed(&watch_sender), [""; 0]);
+    world.put("x", "2");
+    world.turn();
+    assert_eq!(world.handed(&watch_sender), ["all 4"]);
+    // It is said once, and not to who has left.
+    world.put("x", "3");
+    world.turn();
+    assert_eq!(world.handed(&watch_sender), [""; 0]);
+}
+
+#[test]
+fn watches_inside_of_the_process_come_as_steps_in_order() {
+    let mut world = World::new(WatchOptions::default());
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut local = LocalWatches::new(world.watches.clone(), "tester", address);
+    let who =
+        || crate::server::session::auth::Principal::new("tester", [127, 0, 0, 1].into()).identity();
+    let step = |local: &mut LocalWatches| {
+        let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        let mut next = std::pin::pin!(local.next());
+        match next.as_mut().poll(cx) {
+            std::task::Poll::Ready(step) => Some(step),
+            std::task::Poll::Pending => None,
+        }
+    };
+    local.open(7, request("a", 0), who());
+    local.open(7, request("b", 0), who());
+    world.turn();
+    world.put("a", "1");
+    world.turn();
+    let mut words = Vec::new();
+    let mut watchers = Vec::new();
+    while let Some(step) = step(&mut local) {
+        words.push(match step {
+            WatchStep::Opened { watch, revision } => format!("open {watch} {revision}"),
+            WatchStep::Refused { watch, error } => format!("refused {watch} {}", error.code()),
+            WatchStep::Events {
+                watch,
+                watcher,
+                events,
+            } => {
+                watchers.push(watcher);
+                format!("{watch}: {}", events.iter().map(word).collect::<String>())
+            }
+            WatchStep::Synced { revision } => format!("synced {revision}"),
+        });
+    }
+    words.sort();
+    assert_eq!(words, ["7: 2", "open 7 1", "refused 7 LH-WATCH-EXISTS"]);
+    // The next come once these are sent.
+    world.put("a", "2");
+    world.turn();
+    assert!(step(&mut local).is_none());
+    local.sent(watchers[0]);
+    world.turn();
+    let events = step(&mut local);
+    assert!(matches!(events, Some(WatchStep::Events { watch: 7, .. })));
+    local.cancel(7, who());
+    world.turn();
+    assert!(step(&mut local).is_none());
+    // All end with it.
+    local.open(8, request("a", 0), who());
+    world.turn();
+    drop(local);
+    world.turn();
+    world.turn();
+    assert!(!world.watches.wants_changes());
 }

@@ -94,6 +94,8 @@ pub(super) struct WatchState {
     names: BTreeMap<(u64, u64), WatcherId>,
     /// Watchers that have events to send.
     ready: Vec<WatcherId>,
+    /// Clients that want to know how far all their watches are.
+    asking: BTreeMap<u64, Arc<WatchSender>>,
     /// Batches that are sent at the end of the turn, by connection.
     batches: BTreeMap<u64, (Arc<WatchSender>, Vec<WatchBatch>)>,
     /// Why new watches are refused, if they are.
@@ -148,6 +150,7 @@ impl WatchState {
             routes: Vec::new(),
             names: BTreeMap::new(),
             ready: Vec::new(),
+            asking: BTreeMap::new(),
             batches: BTreeMap::new(),
             refused: None,
             judged: AuthStatus::default(),
@@ -233,6 +236,9 @@ impl WatchState {
                 });
                 self.answer(&reply, self.hub.revision(), result);
             }
+            Order::ProgressOfAll(watch_sender) => {
+                self.asking.insert(watch_sender.id(), watch_sender);
+            }
             Order::Sent(watchers) => watchers.into_iter().for_each(|id| self.served(id)),
             Order::Gone { watchers, reason } => {
                 watchers.into_iter().for_each(|id| self.end(id, reason));
@@ -262,9 +268,28 @@ impl WatchState {
         for id in std::mem::take(&mut self.ready) {
             self.serve(id, since);
         }
+        self.answer_asking();
         for (watch_sender, mut batches) in std::mem::take(&mut self.batches).into_values() {
             watch_sender.hand(&mut batches);
         }
+    }
+
+    /// Tells clients that asked how far all their watches are, once that is the same for all: what was
+    /// handed over before comes before it.
+    fn answer_asking(&mut self) {
+        for (sender_id, watch_sender) in std::mem::take(&mut self.asking) {
+            let ids: Vec<WatcherId> = self.watches_of(sender_id).collect();
+            match self.hub.synced_revision(&ids) {
+                _ if ids.is_empty() => {}
+                Some(revision) => self.post(&watch_sender, WatchBatch::Synced { revision }),
+                None => drop(self.asking.insert(sender_id, watch_sender)),
+            }
+        }
+    }
+
+    fn watches_of(&self, sender_id: u64) -> impl Iterator<Item = WatcherId> {
+        let ours = (sender_id, 0)..=(sender_id, u64::MAX);
+        self.names.range(ours).map(|(_, id)| *id)
     }
 
     /// Whether the node has known no leader for so long that it may miss changes, so that watches here
@@ -554,11 +579,11 @@ impl WatchState {
 
     /// A connection has ended.
     fn leave(&mut self, watch_sender: &WatchSender) {
-        let ours = (watch_sender.id(), 0)..=(watch_sender.id(), u64::MAX);
-        let ids: Vec<WatcherId> = self.names.range(ours).map(|(_, id)| *id).collect();
+        let ids: Vec<WatcherId> = self.watches_of(watch_sender.id()).collect();
         for id in ids {
             self.end(id, "disconnected");
         }
+        self.asking.remove(&watch_sender.id());
         self.batches.remove(&watch_sender.id());
     }
 

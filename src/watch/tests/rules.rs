@@ -4,6 +4,7 @@ use super::*;
 use crate::api::{Outcome, PutRequest, TxnOp, TxnRequest};
 use crate::kv::{Command, Operation};
 use crate::types::Term;
+use crate::watch::WireFormat;
 
 impl Node {
     fn run(&mut self, operation: Operation) {
@@ -680,7 +681,8 @@ fn what_was_encoded_counts_until_all_have_sent_it() {
             }
             WatcherEvent::Events(batch) => {
                 for _ in 0..2 {
-                    let (bytes, counted) = batch.encoded(|_| Bytes::from_static(b"events"));
+                    let (bytes, counted) =
+                        batch.encoded(WireFormat::Native, |_| Bytes::from_static(b"events"));
                     assert_eq!(bytes, "events");
                     counts.push(counted);
                 }

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+
+use crate::harness::PATIENCE;
 
 /// A connection.
 pub(crate) struct Channel {
@@ -68,10 +71,15 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
 
 impl Channel {
     pub(crate) async fn open(address: SocketAddr) -> Self {
+        Self::with_window(address, 8 << 20).await
+    }
+
+    /// One whose streams take in no more than `bytes` that were not read.
+    pub(crate) async fn with_window(address: SocketAddr, bytes: u32) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         let mut builder = h2::client::Builder::new();
         builder
-            .initial_window_size(8 << 20)
+            .initial_window_size(bytes)
             .initial_connection_window_size(16 << 20);
         let (sender, connection) = builder.handshake(stream).await.unwrap();
         let driver = tokio::spawn(async move {
@@ -118,6 +126,28 @@ impl Channel {
         })
     }
 
+    /// Begins a call of many messages each way.
+    pub(crate) async fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
+        let mut request = Request::post(format!("http://{}{path}", self.address))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut sender = self.sender.clone().ready().await.unwrap();
+        let request = request.body(()).unwrap();
+        let (answer, sending) = sender.send_request(request, false).unwrap();
+        // The headers come before anything is asked.
+        let answer = tokio::time::timeout(PATIENCE, answer).await.unwrap();
+        let answer = answer.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
+        Stream {
+            sending,
+            receiving: answer.into_body(),
+            read: BytesMut::new(),
+        }
+    }
+
     /// A unary call.
     pub(crate) async fn ask<A: Message + Default>(
         &self,
@@ -129,6 +159,54 @@ impl Channel {
         match ended.status() {
             (0, _) => Ok(ended.message()),
             status => Err(status),
+        }
+    }
+}
+
+/// A call of many messages each way.
+pub(crate) struct Stream {
+    sending: SendStream<Bytes>,
+    receiving: RecvStream,
+    read: BytesMut,
+}
+
+impl Stream {
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: &impl Message) {
+        let bytes = framed(&message.encode_to_vec());
+        self.sending.send_data(bytes, false).unwrap();
+    }
+
+    /// Says that no more messages follow.
+    pub(crate) fn finish(&mut self) {
+        self.sending.send_data(Bytes::new(), true).unwrap();
+    }
+
+    /// The next message; how the call ended, if it did.
+    pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
+        let received = tokio::time::timeout(PATIENCE, self.receive());
+        received.await.expect("a message, or the end of the call")
+    }
+
+    async fn receive<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
+        loop {
+            if let Some(mut prefix) = self.read.get(1..5) {
+                let end = 5 + prefix.get_u32() as usize;
+                if self.read.len() >= end {
+                    let message = self.read.split_to(end).freeze().slice(5..);
+                    return Ok(M::decode(message).unwrap());
+                }
+            }
+            let Some(chunk) = self.receiving.data().await else {
+                let trailers = self.receiving.trailers().await.unwrap().unwrap();
+                let text = |name: &str| trailers.get(name).map(|text| text.to_str().unwrap());
+                let code = text("grpc-status").unwrap().parse().unwrap();
+                return Err((code, text("grpc-message").unwrap_or_default().to_owned()));
+            };
+            let chunk = chunk.unwrap();
+            self.read.extend_from_slice(&chunk);
+            let flow = self.receiving.flow_control();
+            flow.release_capacity(chunk.len()).unwrap();
         }
     }
 }

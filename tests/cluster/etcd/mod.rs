@@ -5,11 +5,22 @@ mod differential;
 mod grpc;
 #[allow(
     dead_code,
+    unused_qualifications,
     reason = "the messages are the server's, and these tests use most of them"
 )]
-#[path = "../../../src/etcd/proto/kv.rs"]
-mod kv;
+#[path = "."]
+mod messages {
+    #[path = "../../../src/etcd/proto/kv.rs"]
+    pub(crate) mod kv;
+    #[path = "../../../src/etcd/proto/watch.rs"]
+    mod watch;
+
+    pub(crate) use watch::*;
+}
+mod watches;
 mod wire;
+
+use messages::kv;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
