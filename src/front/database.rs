@@ -34,7 +34,7 @@ pub trait Database {
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, Self::Error>> + use<'a, Self>;
 
-    /// Takes in the changes of a batch, all or none: later snapshots have them. Not synced.
+    /// Takes in changes, all or none: later snapshots have them. Not synced.
     ///
     /// # Errors
     /// Any is fatal.
@@ -49,8 +49,3 @@ pub trait Database {
     /// Any is fatal: after a failed sync the content of the disk is unknown.
     fn sync(&self) -> Result<(), Self::Error>;
 }
-
-/// The changes of one batch, by keyspace.
-pub(super) type Ahead = [Changes; Space::ALL.len()];
-
-pub(super) static NOTHING_AHEAD: Ahead = [const { Changes::new() }; Space::ALL.len()];

@@ -42,14 +42,17 @@ impl Truncation {
 }
 
 impl<D: Database> Front<D> {
-    /// Makes durable what the database has. Goes on beside the thread that applies: what is shown ahead
-    /// of the database does not count.
+    /// Makes durable what the database has. Goes on beside the thread that applies: what is ahead of
+    /// the database does not count.
     ///
     /// # Errors
     /// Any is fatal: after a failed sync the content of the disk is unknown.
     pub fn persist(self: &Arc<Self>) -> Result<Durable, D::Error> {
         // Looked at before the sync, which need not cover what is written meanwhile.
-        let through = self.settled()?.applied();
+        let through = match planted!(CutByPublished) {
+            true => self.newest()?.applied(),
+            false => self.settled()?.applied(),
+        };
         if !planted!(CutBeforeDurable) {
             self.database().sync()?;
         }

@@ -1,10 +1,11 @@
 //! What stands in front of the database that holds the state: how a batch of entries is published, and
 //! how it is read.
 //!
-//! A batch is published before the database has it: its changes lie ahead of the database, where every
-//! look finds them, until it has taken them in. So neither a write's answer nor a read of what was just
-//! committed waits for that. A crash in between loses what every crash may: the end of the state, which
-//! the log replays. And what may leave the log is not what is published but what is [`Durable`].
+//! A batch is published before the database has it: its changes lie ahead of the database (`ahead.rs`), where
+//! every look finds them, until they are handed over: later, and together with those of other batches. So
+//! nothing that applies or reads waits for a write of the database. A crash in between loses what every crash
+//! may: the end of the state, which the log replays. And what may leave the log is not what is published but
+//! what is [`Durable`]. The thread that publishes sees to it that not too much lies ahead ([`Front::ahead_bytes`]).
 //!
 //! The order of publication is what makes reads linearizable, and types keep it: each step is made from
 //! the one before and consumes it.
@@ -81,6 +82,7 @@
 //! }
 //! ```
 
+mod ahead;
 mod cache;
 mod database;
 mod durable;
@@ -90,6 +92,7 @@ mod state;
 #[cfg(not(loom))]
 mod tests;
 
+pub use ahead::{Growth, HandedOver};
 pub use database::Database;
 pub use durable::{Durable, Truncation};
 pub use publish::{

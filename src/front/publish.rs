@@ -10,8 +10,9 @@ use crate::kv::{Change, KeyChanges, Overlay, Pair, Progress, Reply, Space, Span,
 use crate::types::LogId;
 use crate::wire::point::Record;
 
+use super::ahead::{Growth, HandedOver, Run};
 use super::cache::CachedKey;
-use super::database::{Ahead, Database};
+use super::database::Database;
 use super::durable::Durable;
 use super::state::{Front, Handle, Snapshot};
 
@@ -20,13 +21,19 @@ pub struct Writer<D: Database> {
     front: Arc<Front<D>>,
     /// The same, for all who read.
     handle: Handle<D>,
+    /// By the last batch.
+    growth: Growth,
 }
 
 impl<D: Database> Writer<D> {
     /// For the database behind `front`, of which this is the only writer.
     pub fn new(front: Arc<Front<D>>) -> Self {
         let handle = Handle::new(Arc::clone(&front));
-        Self { front, handle }
+        Self {
+            front,
+            handle,
+            growth: Growth::default(),
+        }
     }
 
     /// The front of the state in use.
@@ -39,13 +46,24 @@ impl<D: Database> Writer<D> {
         self.handle.clone()
     }
 
-    /// Hands the database what was last shown ahead of it. Whatever writes to the database by another
-    /// way does this first.
+    /// Hands the database everything that is ahead of it.
     ///
     /// # Errors
     /// Any is fatal.
-    pub fn settle(&mut self) -> Result<(), D::Error> {
-        self.front.settle()
+    pub fn settle(&mut self) -> Result<HandedOver, D::Error> {
+        self.front.hand_over(usize::MAX)
+    }
+
+    /// What the last batch has added to what is ahead of the database. If there was nothing before it, a
+    /// thread that hands over is to be told.
+    pub fn growth(&self) -> Growth {
+        self.growth
+    }
+
+    /// Merges some of what is ahead of the database, so that looks need not search many batches. To be
+    /// called after every batch, once its writers are answered.
+    pub fn merge_runs(&mut self) {
+        self.front.merge_runs();
     }
 
     /// Makes everything applied so far durable.
@@ -133,12 +151,11 @@ where
     W: DerefMut<Target = Writer<D>>,
     D: Database,
 {
-    /// Begins a batch above everything that was published before, which the database takes in first.
+    /// Begins a batch above everything that was published before.
     ///
     /// # Errors
     /// Any is fatal.
-    pub fn begin(mut writer: W) -> Result<Self, D::Error> {
-        writer.settle()?;
+    pub fn begin(writer: W) -> Result<Self, D::Error> {
         let snapshot = writer.front.newest()?;
         let overlay = Overlay::new(Base { snapshot });
         Ok(Self { writer, overlay })
@@ -186,17 +203,16 @@ where
     /// # Errors
     /// Any is fatal, and nothing is shown.
     pub fn show(self) -> Result<ShownBatch<W>, D::Error> {
-        let Self { writer, overlay } = self;
+        let Self {
+            mut writer,
+            overlay,
+        } = self;
         let progress = kv::progress(&overlay)?;
-        let mut ahead = Ahead::default();
-        for (space, changes) in overlay.into_changes() {
-            ahead[space.slot()] = changes;
-        }
-        let ahead = Arc::new(ahead);
-        writer.front.show(Arc::clone(&ahead));
+        let run = Arc::new(Run::new(overlay.into_changes()));
+        writer.growth = writer.front.show(Arc::clone(&run));
         Ok(ShownBatch {
             writer,
-            ahead,
+            run,
             progress,
         })
     }
@@ -222,7 +238,7 @@ impl<W, D: Database> View for Batch<W, D> {
 #[must_use = "nobody may rely on what was applied until it is published"]
 pub struct ShownBatch<W> {
     writer: W,
-    ahead: Arc<Ahead>,
+    run: Arc<Run>,
     progress: Progress,
 }
 
@@ -238,10 +254,10 @@ where
     pub fn cache(self) -> Result<CachedBatch<W>, D::Error> {
         let Self {
             writer,
-            ahead,
+            run,
             progress,
         } = self;
-        for (key, record) in &ahead[Space::Current.slot()] {
+        for (key, record) in run.changes(Space::Current) {
             let known = match record {
                 Some(record) => {
                     let kv = kv::key_value(key.clone(), record.clone())?;

@@ -12,19 +12,21 @@ use bytes::Bytes;
 use crate::api::KeyValue;
 use crate::kv;
 use crate::kv::{Pair, Progress, Space, Span, View};
-use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, Swap};
+#[cfg(leasehold_bugs)]
+use crate::sync::Mutex;
+use crate::sync::{AtomicI64, AtomicU64, Ordering, Swap};
 use crate::types::{LogId, LogIndex};
 use crate::wire::point::Record;
 
+use super::ahead::{Growth, HandedOver, Run, Runs, Stack};
 use super::cache::{CachedKey, Lookup, RecordCache};
-use super::database::{Ahead, Database, NOTHING_AHEAD};
+use super::database::Database;
 
 /// What stands in front of a database, between the thread that applies and all that read. See the
 /// [module](super).
 pub struct Front<D: Database> {
-    /// What is published and not yet in the database. It is set before anything else shows it, and
-    /// taken away when the database has it.
-    ahead: Mutex<Option<Arc<Ahead>>>,
+    /// What is published and not yet in the database.
+    ahead: Stack,
     cache: RecordCache,
     revision: AtomicI64,
     /// Shown to people only: no read is judged by it.
@@ -98,7 +100,7 @@ impl<D: Database> Front<D> {
     /// Any is fatal.
     pub fn open(database: D, cache_bytes: usize) -> Result<Arc<Self>, D::Error> {
         let this = Arc::new(Self {
-            ahead: Mutex::default(),
+            ahead: Stack::default(),
             cache: RecordCache::new(cache_bytes),
             revision: AtomicI64::new(0),
             compact_revision: AtomicI64::new(0),
@@ -222,19 +224,39 @@ impl<D: Database> Front<D> {
     pub fn settled(self: &Arc<Self>) -> Result<Snapshot<D>, D::Error> {
         let look = Look {
             database: self.database.snapshot(),
-            ahead: None,
+            runs: Runs::default(),
         };
         Snapshot::with(self, look)
     }
 
-    /// Both halves are taken under one lock, so that they belong together: the database may have what
-    /// is ahead of it already, and nothing later.
     fn look(&self) -> Look<D> {
-        let ahead = self.ahead.lock();
-        Look {
-            database: self.database.snapshot(),
-            ahead: ahead.clone(),
-        }
+        let (runs, database) = self.ahead.look(|| self.database.snapshot());
+        Look { database, runs }
+    }
+
+    /// Hands the database the oldest of what is ahead of it, at most `bytes_max` bytes unless one batch
+    /// has more. Any thread may do so: who comes during a hand-over waits for its end, and readers and the
+    /// thread that applies do not.
+    ///
+    /// # Errors
+    /// Any is fatal.
+    pub fn hand_over(&self, bytes_max: usize) -> Result<HandedOver, D::Error> {
+        self.ahead.hand_over(bytes_max, |changes| {
+            self.database.write(Space::ALL.into_iter().zip(changes))
+        })
+    }
+
+    /// Does `work` while nothing is handed over, which waits for it. A thread that removes records from the
+    /// database does so in here, by what [`Front::settled`] says in here: what is on its way into the
+    /// database is ahead of it too, and a look that found it there, and removed below, would count it twice.
+    pub fn between_hand_overs<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.ahead.between_hand_overs(work)
+    }
+
+    /// How many bytes of memory are ahead of the database. No decision that needs to be exact may rest on
+    /// it.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.ahead.bytes()
     }
 
     /// What is known of `key` as it was last published. For the thread that applies: no other
@@ -251,22 +273,14 @@ impl<D: Database> Front<D> {
         Arc::try_unwrap(self).map(|this| this.database)
     }
 
-    /// From here on every read finds these changes.
-    pub(super) fn show(&self, ahead: Arc<Ahead>) {
-        *self.ahead.lock() = Some(ahead);
+    /// From here on every look finds these changes.
+    pub(super) fn show(&self, run: Arc<Run>) -> Growth {
+        self.ahead.push(run)
     }
 
-    /// Hands the database what was last shown.
-    pub(super) fn settle(&self) -> Result<(), D::Error> {
-        let Some(ahead) = self.ahead.lock().clone() else {
-            return Ok(());
-        };
-        planted!(AheadEndsEarly => *self.ahead.lock() = None);
-        self.database
-            .write(Space::ALL.into_iter().zip(ahead.iter()))?;
-        // Only now: a read in between finds the same in both.
-        *self.ahead.lock() = None;
-        Ok(())
+    /// Merges what is ahead of the database, for the thread that applies.
+    pub(super) fn merge_runs(&self) {
+        self.ahead.merge();
     }
 
     /// Records what a visible batch made of `key`.
@@ -285,18 +299,18 @@ impl<D: Database> Front<D> {
     }
 }
 
-/// The database at one moment, and what was shown ahead of it by then.
+/// The database at one moment, and what was ahead of it then.
 struct Look<D: Database> {
     database: D::Snapshot,
-    ahead: Option<Arc<Ahead>>,
+    runs: Runs,
 }
 
 impl<D: Database> Look<D> {
     fn get(&self, database: &D, space: Space, key: &[u8]) -> Result<Option<Bytes>, D::Error> {
-        let ahead = self.ahead.as_deref();
-        match ahead.and_then(|ahead| ahead[space.slot()].get(key)) {
-            Some(change) => Ok(change.clone()),
+        match self.runs.get(space, key) {
             None => database.get(&self.database, space, key),
+            Some(None) if planted!(TombstoneSkipped) => database.get(&self.database, space, key),
+            Some(change) => Ok(change.clone()),
         }
     }
 }
@@ -367,9 +381,8 @@ impl<D: Database> View for Snapshot<D> {
         space: Space,
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, D::Error>> + use<'_, D> {
-        let Look { database, ahead } = &self.look;
+        let Look { database, runs } = &self.look;
         let below = self.front.database.range(database, space, span);
-        let ahead = ahead.as_deref().unwrap_or(&NOTHING_AHEAD);
-        kv::overlaid(below, &ahead[space.slot()], span)
+        kv::overlaid(below, runs.range(space, span))
     }
 }

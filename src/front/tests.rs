@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::*;
-use crate::api::PutRequest;
+use crate::api::{DeleteRangeRequest, PutRequest};
 use crate::kv;
 use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::types::{LogId, LogIndex, Term};
@@ -194,9 +194,10 @@ fn a_look_finds_a_batch_while_the_database_takes_it_in() {
 #[test]
 fn the_log_may_be_cut_by_what_was_synced_and_by_nothing_else() {
     let mut writer = writer();
-    for index in 1..=3 {
-        publish(&mut writer, index);
-    }
+    publish(&mut writer, 1);
+    publish(&mut writer, 2);
+    writer.settle().unwrap();
+    publish(&mut writer, 3);
     let front = Arc::clone(writer.front());
     let synced = |durable: Durable| {
         let store = Arc::clone(&front.database().synced.lock().unwrap());
@@ -212,6 +213,163 @@ fn the_log_may_be_cut_by_what_was_synced_and_by_nothing_else() {
     assert_eq!(durable.truncation(LogIndex(3)).through(), LogIndex(2));
     assert_eq!(durable.truncation(LogIndex(1)).through(), LogIndex(1));
     assert_eq!(synced(writer.persist().unwrap()), LogIndex(3));
+}
+
+/// What a look finds, as a store.
+fn found(view: &impl View<Error = Fault>) -> MemStore {
+    let mut found = MemStore::new();
+    for space in Space::ALL {
+        for pair in view.range(space, &Span::all()) {
+            let (key, record) = pair.unwrap();
+            let alone = view.get(space, &key).unwrap();
+            assert_eq!(alone.as_ref(), Some(&record), "{space:?} {key:?}");
+            found.put(space, key, record);
+        }
+    }
+    found
+}
+
+/// A program that writes few keys often and deletes them, and what the state is after each of its entries.
+fn program() -> (Vec<(LogId, Option<Bytes>)>, Vec<MemStore>) {
+    let mut states = vec![MemStore::new()];
+    let entries: Vec<_> = (1..=120_u64)
+        .map(|index| {
+            let key = Bytes::from(vec![b'a' + (index * index % 7) as u8]);
+            let operation = match index % 5 {
+                0 => Operation::DeleteRange(DeleteRangeRequest {
+                    key,
+                    ..DeleteRangeRequest::default()
+                }),
+                _ => Operation::Put(PutRequest {
+                    key,
+                    value: Bytes::from(vec![0; (index % 11) as usize]),
+                    ..PutRequest::default()
+                }),
+            };
+            let command = Command::Write {
+                author: None,
+                session: None,
+                operation,
+            };
+            let entry = (LogId::new(LogIndex(index), Term(1)), Some(command.encode()));
+            let mut state = states.last().unwrap().clone();
+            kv::apply(&mut state, entry.0, entry.1.as_deref()).unwrap();
+            states.push(state);
+            entry
+        })
+        .collect();
+    (entries, states)
+}
+
+fn apply(writer: &mut Writer<Map>, (id, command): &(LogId, Option<Bytes>)) {
+    let mut batch = Batch::begin(writer).unwrap();
+    batch.apply(*id, command.as_deref()).unwrap();
+    let shown = batch.show().unwrap();
+    shown.cache().unwrap().revise().publish();
+}
+
+#[test]
+fn whatever_is_merged_and_handed_over_a_look_finds_the_newest_of_each_key() {
+    let (entries, states) = program();
+    // Each of these has the database lag in another way.
+    for (merges_every, hands_every, bytes) in [(1, 1, 1), (1, 7, 900), (2, 40, 5_000), (1, 1000, 0)]
+    {
+        let mut writer = writer_with_cache(0);
+        let front = Arc::clone(writer.front());
+        let mut looks = Vec::new();
+        for (place, entry) in entries.iter().enumerate() {
+            apply(&mut writer, entry);
+            if place % merges_every == 0 {
+                writer.merge_runs();
+            }
+            if place % hands_every == hands_every - 1 {
+                front.hand_over(bytes).unwrap();
+            }
+            let look = front.snapshot().unwrap();
+            assert_eq!(found(&look), states[place + 1], "after {}", entry.0);
+            looks.push(look);
+        }
+        writer.settle().unwrap();
+        assert_eq!(front.ahead_bytes(), 0);
+        assert_eq!(found(&front.settled().unwrap()), states[entries.len()]);
+        for (look, state) in looks.iter().zip(&states[1..]) {
+            assert_eq!(&found(look), state, "what was looked at before stays");
+        }
+    }
+}
+
+#[test]
+fn after_each_hand_over_the_database_is_as_it_was_after_some_batch() {
+    let (entries, states) = program();
+    let mut writer = writer();
+    let front = Arc::clone(writer.front());
+    for entry in &entries {
+        apply(&mut writer, entry);
+        writer.merge_runs();
+    }
+    let mut before = 0;
+    loop {
+        let handed = front.hand_over(1).unwrap();
+        let in_database = found(&front.settled().unwrap());
+        let through = kv::progress(&in_database).unwrap().applied.index.0 as usize;
+        assert!(through > before, "{through} after {before}");
+        assert!(in_database == states[through], "as it was after {through}");
+        before = through;
+        if handed.rest == 0 {
+            break;
+        }
+    }
+    assert_eq!(before, entries.len());
+    assert_eq!(front.hand_over(1).unwrap(), HandedOver::default());
+}
+
+#[test]
+fn what_is_published_and_merged_during_a_hand_over_stays() {
+    let (entries, states) = program();
+    let mut writer = writer();
+    let front = Arc::clone(writer.front());
+    for entry in &entries[..5] {
+        apply(&mut writer, entry);
+    }
+    let during = entries[5..20].to_vec();
+    front.database().interrupt_with(move || {
+        for entry in &during {
+            writer.merge_runs();
+            apply(&mut writer, entry);
+        }
+        writer.merge_runs();
+    });
+    let handed = front.hand_over(1).unwrap();
+    assert_eq!(handed.rest, front.ahead_bytes());
+    let see = |look: Snapshot<Map>| (look.applied().index.0 as usize, found(&look));
+    let (through, state) = see(front.snapshot().unwrap());
+    assert_eq!(through, 20);
+    assert!(state == states[20]);
+    let (through, state) = see(front.settled().unwrap());
+    assert_eq!(through, 1);
+    assert!(state == states[1]);
+    front.hand_over(usize::MAX).unwrap();
+    assert!(see(front.settled().unwrap()).1 == states[20]);
+}
+
+#[test]
+fn a_batch_says_what_it_adds_to_what_is_ahead() {
+    let mut writer = writer();
+    publish(&mut writer, 1);
+    let first = writer.growth();
+    assert_eq!(first.before, 0);
+    publish(&mut writer, 2);
+    let second = writer.growth();
+    assert!(second.before == first.after && second.after > first.after);
+    let front = Arc::clone(writer.front());
+    let handed = front.hand_over(1).unwrap();
+    assert_eq!(
+        (handed.bytes, handed.rest),
+        (first.after, second.after - first.after)
+    );
+    assert_eq!(writer.settle().unwrap().rest, 0);
+    publish(&mut writer, 3);
+    assert_eq!(writer.growth().before, 0);
 }
 
 #[test]

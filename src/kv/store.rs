@@ -334,11 +334,8 @@ impl<V: View> View for Overlay<V> {
         space: Space,
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, V::Error>> + use<'_, V> {
-        overlaid(
-            self.base.range(space, span),
-            &self.spaces[space.slot()],
-            span,
-        )
+        let changes = self.spaces[space.slot()].range::<[u8], _>(span.bounds());
+        overlaid(self.base.range(space, span), changes)
     }
 }
 
@@ -352,18 +349,14 @@ impl<V: View> Store for Overlay<V> {
     }
 }
 
-/// What `span` holds where `changes` lie above what `below` has of it, in order.
-pub fn overlaid<'c, E, B>(
-    below: B,
-    changes: &'c Changes,
-    span: &Span,
-) -> impl Iterator<Item = Result<Pair, E>> + use<'c, E, B>
-where
-    B: Iterator<Item = Result<Pair, E>>,
-{
+/// What is there where `changes` lie above what is `below`; both are of the same span, and in order.
+pub fn overlaid<'c, E>(
+    below: impl Iterator<Item = Result<Pair, E>>,
+    changes: impl Iterator<Item = (&'c Bytes, &'c Option<Bytes>)>,
+) -> impl Iterator<Item = Result<Pair, E>> {
     MergeIterator {
         below: below.peekable(),
-        above: changes.range::<[u8], _>(span.bounds()).peekable(),
+        above: changes.peekable(),
     }
 }
 

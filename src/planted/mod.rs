@@ -289,6 +289,16 @@ bugs! {
         ["front::tests::each_step_of_publication_shows_what_the_one_before_has_prepared"]
     AheadEndsEarly "A7" "what is ahead of the database is taken away before the database has it"
         ["front::tests::a_look_finds_a_batch_while_the_database_takes_it_in"]
+    LookTakesDatabaseFirst "A7" "a look takes the database before what is ahead of it, which may be in neither"
+    LookTakesRunsFirst "A9" "a look takes what is ahead before the database, which may have more by then"
+    TombstoneSkipped "A7" "a key that was deleted ahead of the database is looked up there"
+        ["front::tests::whatever_is_merged_and_handed_over_a_look_finds_the_newest_of_each_key"]
+    OlderRunWins "A7" "of two changes ahead of the database the older is found"
+        ["front::tests::whatever_is_merged_and_handed_over_a_look_finds_the_newest_of_each_key"]
+    MergeKeepsOlder "A7" "of two changes that are merged ahead of the database the older is kept"
+        ["front::tests::whatever_is_merged_and_handed_over_a_look_finds_the_newest_of_each_key"]
+    LeavingRunMerged "A7" "what is being handed over to the database is merged with what comes after it"
+        ["front::tests::what_is_published_and_merged_during_a_hand_over_stays"]
     FillWithoutTicket "A7" "a reader fills in a record that a write has replaced since"
         ["front::tests::a_record_that_a_reader_fills_in_does_not_replace_a_newer_one"]
     RevisionAfterApplied "A10" "the revision is published after the applied index"
@@ -528,6 +538,12 @@ bugs! {
     // Logs without a beginning, and whole states.
     CutBeforeDurable "D1" "the log is cut by a state that was not synced"
         ["front::tests::the_log_may_be_cut_by_what_was_synced_and_by_nothing_else"]
+    CutByPublished "D1" "the log is cut by what is published, which the database may not have"
+        ["front::tests::the_log_may_be_cut_by_what_was_synced_and_by_nothing_else"]
+    ProgressAheadOfData "D1" "the database is given the applied index of changes that it is not given yet"
+        ["front::tests::after_each_hand_over_the_database_is_as_it_was_after_some_batch"]
+    AheadUnbounded "D1" "entries are applied however far the database is behind"
+        ["server::disk::hand_over_thread::tests::no_more_is_applied_than_what_may_lie_ahead"]
     CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"
         ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"

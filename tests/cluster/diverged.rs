@@ -79,6 +79,11 @@ async fn a_member_whose_log_an_older_copy_contradicts_says_so_and_serves_nothing
         let key = format!("lost/{number}");
         client.put(key, "x", None).await.unwrap();
     }
+    // Later nothing is applied to its state any more.
+    eventually("its database has it all", || {
+        let ahead = cluster.nodes[first].metric("leasehold_storage_ahead_bytes");
+        (ahead == 0.0).then_some(())
+    });
     cluster.nodes[first].kill();
     cluster.nodes[third].kill();
     client.close().await;

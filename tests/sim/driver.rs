@@ -498,7 +498,7 @@ impl World {
         }
         self.mail(node, Mail::Input(Input::Applied(replies)));
         self.watches_hear(node, changes);
-        self.machines[node].disk.state.settle_perhaps();
+        self.machines[node].disk.state.hands_over_perhaps();
         self.compacts_log(node);
     }
 

@@ -28,6 +28,10 @@ impl World {
         if !self.machines[node].disk.can_compact() || !self.compacting.chance(0.1) {
             return;
         }
+        // Usually the map has nearly everything by then: seconds pass between two cuts.
+        if self.compacting.chance(0.7) {
+            self.machines[node].disk.state.hands_over();
+        }
         let durable = self.machines[node].disk.persist();
         let applied = self.applied(node);
         let truncation = durable.truncation(LogIndex(applied.0.saturating_sub(kept)));

@@ -1,8 +1,9 @@
 //! The state of a machine: the library's own front (`leasehold::front`) over a map.
 //!
 //! A map keeps two things: what the system was given, which a process that is killed leaves behind, and
-//! how to go back to what was synced, which is all that is certain after a loss of power. What lies ahead of the map goes
-//! with the process. How far the map is behind what is published, a die says.
+//! how to go back to what was synced, which is all that is certain after a loss of power. What lies ahead of
+//! the map goes with the process. How far the map is behind what is published, dice say: of some machines a
+//! batch or none, of others nearly all that they ever apply.
 
 use std::sync::{Arc, Mutex};
 
@@ -115,6 +116,8 @@ pub(crate) type Look = Snapshot<Map>;
 pub(crate) struct State {
     reader: Handle<Map>,
     publication: Publication,
+    /// How likely it is that the map is given something after a batch.
+    diligence: f64,
     dice: Dice,
 }
 
@@ -149,10 +152,12 @@ impl State {
     fn over(store: MemStore, mut dice: Dice) -> Self {
         // Some have no cache at all, so that each read of one key looks at the map.
         let cache_bytes = if dice.chance(0.2) { 0 } else { CACHE_BYTES };
+        let diligence = *dice.pick(&[0.05, 0.3, 0.8]);
         let writer = open(store, cache_bytes);
         Self {
             reader: writer.handle(),
             publication: Publication::Published(Box::new(writer)),
+            diligence,
             dice,
         }
     }
@@ -204,13 +209,26 @@ impl State {
         Ok(matches!(self.publication, At::Published(_)))
     }
 
-    /// The map is given what was published, or is left behind until the next batch.
-    pub(crate) fn settle_perhaps(&mut self) {
-        if self.dice.chance(0.5)
-            && let Publication::Published(writer) = &mut self.publication
-        {
-            certain(writer.settle());
+    /// The map is given some of what was published, or all of it, or is left behind for longer.
+    pub(crate) fn hands_over_perhaps(&mut self) {
+        let Publication::Published(writer) = &mut self.publication else {
+            return;
+        };
+        if self.dice.chance(0.7) {
+            writer.merge_runs();
         }
+        if self.dice.chance(self.diligence) {
+            let bytes = match self.dice.chance(0.5) {
+                true => usize::MAX,
+                false => self.dice.between(1, 20_000) as usize,
+            };
+            certain(writer.front().hand_over(bytes));
+        }
+    }
+
+    /// The map is given all that was published.
+    pub(crate) fn hands_over(&self) {
+        certain(self.front().hand_over(usize::MAX));
     }
 
     /// Makes durable what the map has.
@@ -226,12 +244,14 @@ impl State {
     /// Removes some compacted history, beside the thread that applies.
     pub(crate) fn sweep(&self, budget: &CompactionBudget) -> CompactionStep {
         let front = self.front();
-        let mut overlay = Overlay::new(certain(front.settled()));
-        let step = certain(kv::compact_step(&mut overlay, budget));
-        let changes: Vec<(Space, Changes)> = overlay.into_changes().collect();
-        let changes = changes.iter().map(|(space, changes)| (*space, changes));
-        certain(front.database().write(changes));
-        step
+        front.between_hand_overs(|| {
+            let mut overlay = Overlay::new(certain(front.settled()));
+            let step = certain(kv::compact_step(&mut overlay, budget));
+            let changes: Vec<(Space, Changes)> = overlay.into_changes().collect();
+            let changes = changes.iter().map(|(space, changes)| (*space, changes));
+            certain(front.database().write(changes));
+            step
+        })
     }
 
     /// The process is killed: what lies ahead of the map is lost.

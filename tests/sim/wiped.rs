@@ -410,6 +410,8 @@ pub(crate) fn a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it() 
         stage.write();
     }
     stage.wait(100);
+    // What the database did not have when its process was killed, no leader contradicts.
+    stage.world.machines[first].disk.state.hands_over();
     for node in [first, third] {
         stage.world.stop(node, Ending::Kill);
     }

@@ -315,6 +315,8 @@ impl NodeProbes {
             .storage
             .revision
             .set(serving.store.revision() as f64);
+        let ahead = serving.store.ahead_bytes();
+        metrics.storage.ahead_bytes.set(ahead as f64);
         let history = &metrics.history;
         let compact_revision = serving.store.compact_revision();
         history.compact_revision.set(compact_revision as f64);

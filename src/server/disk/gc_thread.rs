@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::kv::CompactionBudget;
 use crate::server::disk::space::{Passage, SpaceGate, merge_beyond_floor};
-use crate::server::disk::store::{CompactionGc, StoreError};
+use crate::server::disk::store::{CompactionGc, HandOver, StoreError};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::queue::BatchQueue;
 
@@ -59,6 +59,7 @@ impl GcProgress {
 /// What the thread starts from.
 pub(crate) struct GcThread {
     pub(crate) compaction_gc: CompactionGc,
+    pub(crate) hand_over: HandOver,
     pub(crate) work: Arc<BatchQueue<GcWork>>,
     pub(crate) pace: Pace,
     pub(crate) removed: Arc<GcProgress>,
@@ -83,6 +84,9 @@ impl GcThread {
                 return Ok(());
             }
             reclaim |= taken.contains(&GcWork::Reclaim);
+            if !taken.is_empty() && self.catch_up()? == Passage::Ended {
+                return Ok(());
+            }
             taken.clear();
             if self.removed.through() == 0 {
                 let through = self.compaction_gc.through()?;
@@ -119,6 +123,19 @@ impl GcThread {
                 tracing::info!(revision = gc_step.through, "compacted history removed");
             }
         }
+    }
+
+    /// Hands over to the database what was applied when the message came: the removal goes by what the
+    /// database has, and the next message may be long in coming.
+    fn catch_up(&self) -> Result<Passage, StoreError> {
+        let applied = self.hand_over.applied();
+        while !self.hand_over.has(applied)? {
+            if self.space.wait() == Passage::Ended {
+                return Ok(Passage::Ended);
+            }
+            self.hand_over.step()?;
+        }
+        Ok(Passage::Open)
     }
 
     /// Merges the tables, if the disk has room for what that writes. Whether it had.

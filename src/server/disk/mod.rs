@@ -7,6 +7,7 @@ pub mod data_dir;
 pub(crate) mod durable;
 pub mod file;
 pub(crate) mod gc_thread;
+pub(crate) mod hand_over_thread;
 pub(crate) mod journal_thread;
 pub(crate) mod log_compactor;
 pub mod log_thread;

@@ -2,7 +2,9 @@
 //!
 //! It takes everything that has been committed meanwhile as one batch of the store (bounded, so
 //! that no batch grows with the backlog), publishes it to readers, and reports the replies to the
-//! driver. The store is not synced here: it replays the log (D1).
+//! driver. It does not write to the database: another thread hands over what was applied
+//! (`hand_over_thread.rs`), and this one waits for that only when too much lies ahead. Nor is the store
+//! synced here: it replays the log (D1).
 //!
 //! It also puts a state that a peer has sent in the place of its own, between two batches: readers are
 //! on the one or the other, never on both.
@@ -21,6 +23,7 @@ use crate::raft::{Entry, Payload};
 use crate::server::disk::apply_listener::ApplyListener;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::gc_thread::GcWork;
+use crate::server::disk::hand_over_thread::{HandOverWork, hand_over_while, make_room};
 use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::space::{Passage, SpaceGate};
 use crate::server::disk::state_dirs::StateDirs;
@@ -99,6 +102,8 @@ pub(crate) struct StateThread {
     pub(crate) counting: Option<CountThread>,
     /// Holds up what would be written to a full disk.
     pub(crate) space: Arc<SpaceGate>,
+    /// Is told when there is something to hand over to the database.
+    pub(crate) hand_over: Arc<BatchQueue<HandOverWork>>,
 }
 
 impl StateThread {
@@ -143,6 +148,10 @@ impl StateThread {
             if stop {
                 // Its snapshot of the state would prevent a clean stop.
                 self.counting = None;
+                let rest = hand_over_while(|ahead| ahead > 0, &self.store.hand_over(), &self.space);
+                if rest? == Passage::Ended {
+                    return Ok(());
+                }
                 return self.store.persist_clean().map(|_| ());
             }
         }
@@ -174,7 +183,9 @@ impl StateThread {
     fn apply_all(&mut self, entries: &mut Vec<Entry>) -> Result<Passage, StoreError> {
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
-            if self.space.wait() == Passage::Ended {
+            if self.space.wait() == Passage::Ended
+                || make_room(&self.store.hand_over(), &self.space)? == Passage::Ended
+            {
                 return Ok(Passage::Ended);
             }
             let (batch, later) = rest.split_at(batch_length(rest));
@@ -215,14 +226,15 @@ impl StateThread {
             .into_iter()
             .map(|applied| (applied.id, applied.reply))
             .collect();
-        // Clients are answered before the changes are written to the database.
         self.mailbox.send(Mail::Input(Input::Applied(replies)));
         let reader = self.store.reader();
         self.listener.applied(reader.revision(), changes);
         if gate.policy().status() != rules_before {
             self.listener.rules_changed();
         }
-        self.store.settle()?;
+        self.hand_over
+            .send_all(HandOverWork::after(self.store.growth()).into_iter());
+        self.store.merge_runs();
         if let Some((last, _)) = commands.last() {
             let bytes = commands.iter().flat_map(|(_, command)| command);
             let bytes: usize = bytes.map(bytes::Bytes::len).sum();

@@ -25,6 +25,15 @@ metrics! {
             "Comparisons of this node's state hash with those of the other nodes.";
         pub commit_seconds: Histogram = "leasehold_storage_commit_duration_seconds",
             "Time to apply one batch of entries to the state.", in DISK_SECONDS;
+        pub ahead_bytes: Gauge = "leasehold_storage_ahead_bytes",
+            "Bytes of memory that are applied and not yet handed over to the storage engine.";
+        pub ahead_seconds: Histogram = "leasehold_storage_ahead_duration_seconds",
+            "Time for which applied changes were in memory before the storage engine had them.",
+            in DISK_SECONDS;
+        pub hand_over_seconds: Histogram = "leasehold_storage_hand_over_duration_seconds",
+            "Time of one hand-over of applied changes to the storage engine.", in DISK_SECONDS;
+        pub handed_over_bytes: Counter = "leasehold_storage_handed_over_bytes_total",
+            "Bytes of memory that were handed over to the storage engine.";
         pub wal_fsync_seconds: Histogram = "leasehold_wal_fsync_duration_seconds",
             "Time of one sync of the log.", in DISK_SECONDS;
         pub wal_batch_entries: Histogram = "leasehold_wal_batch_entries",

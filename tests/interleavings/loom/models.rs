@@ -34,6 +34,11 @@ models! {
         ["PermitIndexIgnored", "AppliedBeforeShown"],
     store::a_read_has_what_was_applied_before_it_from_the_database:
         ["AppliedBeforeShown", "AppliedReadLater"],
+    store::a_read_during_a_hand_over_finds_what_was_applied:
+        ["AheadEndsEarly", "LookTakesDatabaseFirst"],
+    store::a_snapshot_during_a_hand_over_is_of_one_moment:
+        ["AheadEndsEarly", "LookTakesDatabaseFirst", "LookTakesRunsFirst"],
+    store::two_that_hand_over_and_one_that_merges_lose_nothing: ["LeavingRunMerged"],
     store::a_reply_names_the_revision_of_what_was_applied: ["OrderRelaxed", "RevisionAfterApplied"],
     store::readers_that_fill_in_do_not_undo_a_write: ["FillWithoutTicket"],
     store::a_deleted_key_is_not_brought_back_by_a_reader: ["FillWithoutTicket"],

@@ -2,7 +2,8 @@
 //! the cache, or in the database, and fill it in.
 //!
 //! The database is a map that is read and written as a whole, since that is what fjall promises: who
-//! takes a snapshot after a write sees it. So its lock is none of loom's.
+//! takes a snapshot after a write sees it. So its lock is none of loom's; but another thread may come in
+//! before each of the two.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -14,6 +15,7 @@ use loom::thread;
 
 use crate::api::{DeleteRangeRequest, PutRequest};
 use crate::front::{Batch, Database, Front, Handle, Point, Writer};
+use crate::kv;
 use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::lease::{LINEARIZABLE, Leader, READER};
 use crate::leased_read::{Captured, ReadBuffer, ReadResult, Source};
@@ -29,6 +31,8 @@ const NO_ROOM: usize = 0;
 #[derive(Default)]
 struct Map {
     store: Mutex<Arc<MemStore>>,
+    /// Where loom may switch to another thread.
+    visits: AtomicU64,
 }
 
 impl Database for Map {
@@ -36,6 +40,7 @@ impl Database for Map {
     type Snapshot = Arc<MemStore>;
 
     fn snapshot(&self) -> Arc<MemStore> {
+        self.visits.fetch_add(1, Ordering::Relaxed);
         Arc::clone(&self.store.lock().unwrap())
     }
 
@@ -53,6 +58,7 @@ impl Database for Map {
     }
 
     fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+        self.visits.fetch_add(1, Ordering::Relaxed);
         let mut store = self.store.lock().unwrap();
         let store = Arc::make_mut(&mut store);
         for (space, changes) in changes {
@@ -152,6 +158,16 @@ impl Applier {
 }
 
 impl World {
+    /// Hands over the oldest batch.
+    fn hands_one_over(&self) {
+        self.handle.get().hand_over(1).unwrap();
+    }
+
+    /// Hands over all that is ahead of the database.
+    fn hands_over(&self) {
+        self.handle.get().hand_over(usize::MAX).unwrap();
+    }
+
     fn get(&self) -> Point {
         self.handle.load().get(KEY).unwrap()
     }
@@ -244,6 +260,85 @@ pub(crate) fn readers_that_fill_in_do_not_undo_a_write() {
     writes_against_readers(ROOM, 2, &[1, 1]);
 }
 
+/// What is applied is handed over to the database meanwhile: whoever reads finds it in
+/// the one or the other.
+pub(crate) fn a_read_during_a_hand_over_finds_what_was_applied() {
+    let mut applier = Applier::new(NO_ROOM, [Entry::Put(KEY)]);
+    let hands_over = thread::spawn({
+        let world = applier.world();
+        move || world.hands_over()
+    });
+    let reader = thread::spawn({
+        let world = applier.world();
+        move || {
+            let point = world.get();
+            let found = point.record.map_or(1, |record| record.mod_revision());
+            assert!(
+                found.unsigned_abs() >= point.applied.0,
+                "revision {found} is shown as what entry {} left",
+                point.applied
+            );
+        }
+    });
+    applier.applies(Entry::Put(KEY));
+    hands_over.join().unwrap();
+    reader.join().unwrap();
+    assert_eq!(look(&applier.world, 0), 3);
+}
+
+/// A snapshot is of one moment, whatever is handed over and applied while it is taken: it has everything up
+/// to its own applied index, and nothing that came later.
+pub(crate) fn a_snapshot_during_a_hand_over_is_of_one_moment() {
+    let mut applier = Applier::new(ROOM, [Entry::Put(KEY)]);
+    let snapshot = thread::spawn({
+        let world = applier.world();
+        move || {
+            let applied = world.handle.load().applied();
+            let snapshot = world.handle.load().snapshot().unwrap();
+            let at = snapshot.applied().index;
+            assert!(at >= applied, "{at} after {applied} was published");
+            let found = snapshot.range(Space::Events, &Span::all()).count() as u64;
+            // The first entry has made no revision.
+            assert_eq!(found, at.0 - 1, "events of {at} entries");
+            assert_eq!(
+                kv::content_hash(&snapshot).unwrap(),
+                kv::scan(&snapshot).unwrap()
+            );
+        }
+    });
+    let hands_over = thread::spawn({
+        let world = applier.world();
+        move || {
+            world.hands_one_over();
+            world.hands_over();
+        }
+    });
+    applier.applies(Entry::Put(OTHER));
+    snapshot.join().unwrap();
+    hands_over.join().unwrap();
+}
+
+/// The thread that applies merges what is ahead, and hands over itself where too much is, while another
+/// thread hands over: each takes turns, and nothing is lost or handed over twice.
+pub(crate) fn two_that_hand_over_and_one_that_merges_lose_nothing() {
+    // With the first entry and the next there are as many as are merged.
+    let mut applier = Applier::new(ROOM, [Entry::Put(KEY), Entry::Put(OTHER)]);
+    let hands_over = thread::spawn({
+        let world = applier.world();
+        move || world.hands_one_over()
+    });
+    applier.applies(Entry::Put(KEY));
+    applier.writer.merge_runs();
+    applier.world.hands_one_over();
+    hands_over.join().unwrap();
+    let front = Arc::clone(applier.writer.front());
+    assert_eq!(front.snapshot().unwrap().applied().index, LogIndex(4));
+    applier.writer.settle().unwrap();
+    let settled = front.settled().unwrap();
+    assert_eq!(settled.applied().index, LogIndex(4));
+    assert_eq!(settled.range(Space::Events, &Span::all()).count(), 3);
+}
+
 /// A10: another key is written, so only the revision tells of it. Whoever sees the entry applied
 /// sees at least its revision.
 pub(crate) fn a_reply_names_the_revision_of_what_was_applied() {
@@ -311,6 +406,7 @@ impl Applier {
     fn opens_anew(&mut self, store: MemStore) {
         let database = Map {
             store: Mutex::new(Arc::new(store)),
+            visits: AtomicU64::new(0),
         };
         self.writer = Writer::new(Front::open(database, ROOM).unwrap());
         self.world = Arc::new(World {

@@ -133,6 +133,18 @@ pub(super) const CASES: &[Case] = &[
         &["L7", "L2"],
     ),
     witness(&[AheadEndsEarly]),
+    hidden(
+        &[LookTakesDatabaseFirst],
+        "no thread of a run comes between the two, and `tests/interleavings` sees it",
+    ),
+    hidden(
+        &[LookTakesRunsFirst],
+        "no thread of a run comes between the two, and `tests/interleavings` sees it",
+    ),
+    seeds(&[TombstoneSkipped], Aim::Drawn, 40, &["R4", "L2", "K1"]),
+    seeds(&[OlderRunWins], Aim::Drawn, 40, &["R4", "L2", "K1"]),
+    seeds(&[MergeKeepsOlder], Aim::Drawn, 40, &["R4", "L2", "K1"]),
+    witness(&[LeavingRunMerged]),
     witness(&[FillWithoutTicket]),
     witness(&[AppliedReadLater]),
     witness(&[RevisionReadLater]),
@@ -421,6 +433,9 @@ pub(super) const CASES: &[Case] = &[
     witness(&[LongerPromiseForgotten]),
     // Logs without a beginning, and whole states.
     seeds(&[CutBeforeDurable], Aim::Compacted, 100, &["D1"]),
+    seeds(&[CutByPublished], Aim::Compacted, 100, &["D1"]),
+    seeds(&[ProgressAheadOfData], Aim::Drawn, 100, &["R4"]),
+    witness(&[AheadUnbounded]),
     witness(&[CompactsUnapplied]),
     seeds(&[SnapshotGoesBack], Aim::Compacted, 400, &["P30"]),
     seeds(

@@ -3,8 +3,8 @@
 //! [`kv::compact_step`] selects the records; here each step deletes them in one atomic batch. A second
 //! writer is safe because the two never write the same record: a step touches only events and history
 //! obsolete at the compact revision, and its own progress in [`Space::Local`]; apply adds events and history
-//! above that revision and reads none below it. So the two wait for each other only while the engine
-//! commits one batch.
+//! above that revision and reads none below it. A step goes by the compaction that the database has, which may
+//! be behind the one that is applied, and takes turns with the hand-overs of what is ahead of the database.
 //!
 //! Deletion does not free disk space: an LSM engine writes a tombstone, and drops both when it merges
 //! tables. It merges in proportion to writes, so deleted records would stay until as much again was
@@ -73,7 +73,7 @@ impl CompactionGc {
     /// # Errors
     /// Every error is fatal.
     pub fn step(&mut self, budget: &CompactionBudget) -> Result<GcStep, StoreError> {
-        self.run(|work| work.step(budget))
+        self.run(|work| work.front.between_hand_overs(|| work.step(budget)))
     }
 
     /// The revision through which compaction has removed everything.

@@ -167,6 +167,6 @@ impl StateStore {
         let mut batch = Batch::begin(&mut self.writer)?;
         batch.reset_identity(leap)?;
         batch.show()?.cache()?.revise().publish();
-        self.writer.settle()
+        self.writer.settle().map(|_| ())
     }
 }

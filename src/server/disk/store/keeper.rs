@@ -25,7 +25,8 @@ impl StateStore {
 }
 
 impl Keeper {
-    /// Makes everything durable that was written to the database.
+    /// Makes everything durable that was handed over to the database. What is still ahead of it is not waited
+    /// for: the log keeps that for as long.
     ///
     /// # Errors
     /// Every error is fatal: after a failed sync it is unknown what is on the disk.

@@ -1,7 +1,8 @@
 //! The state machine's applied state, stored in fjall.
 //!
-//! Batches are not synced. Every batch contains the applied index together with its changes, so a crash
-//! returns the state to an earlier applied index, and the synced Raft log replays the rest.
+//! What is applied lies in memory, ahead of the database, until it is handed over ([`HandOver`]), several batches
+//! together, and none of that is synced. The applied index is handed over together with the changes that it
+//! stands for, so a crash returns the state to an earlier applied index, and the synced Raft log replays the rest.
 //! [`StateStore::persist`] makes the state durable where that is required: before the log is truncated, and
 //! at a graceful stop.
 //!
@@ -10,8 +11,8 @@
 //! is rebuilt, never served. fjall may panic on damaged tables, so opening and verifying run inside a
 //! boundary ([`contains_panic`]).
 //!
-//! One thread owns the [`StateStore`] and applies, one [`CompactionGc`] beside it removes compacted history,
-//! and any number of threads read through [`StateReader`]s. Point reads use a bounded cache of current
+//! One thread owns the [`StateStore`] and applies, another hands over to the database what it has applied, one
+//! [`CompactionGc`] beside them removes compacted history, and any number of threads read through [`StateReader`]s. Point reads use a bounded cache of current
 //! records; a read of more than one record takes a [`Snapshot`].
 //!
 //! The [front](crate::front) decides how a batch is published and a key is read, and makes this
@@ -30,6 +31,7 @@ mod compaction_gc;
 mod counts;
 mod error;
 mod export;
+mod hand_over;
 mod import;
 mod journal;
 mod keeper;
@@ -48,7 +50,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fjall::PersistMode;
 
-use crate::front::{Batch, Durable, Front, Writer};
+use crate::front::{Batch, Durable, Front, Growth, Writer};
 use crate::kv;
 use crate::kv::access::Policy;
 use crate::kv::{Change, Reply};
@@ -64,6 +66,7 @@ pub use compaction_gc::{CompactionGc, GcStep};
 pub use counts::Operations;
 pub use error::{Failure, StoreError};
 pub use export::{Export, Origin};
+pub use hand_over::HandOver;
 pub use import::{Import, ImportError};
 pub use journal::Journal;
 pub use keeper::Keeper;
@@ -165,9 +168,9 @@ impl StateStore {
         Ok(applied)
     }
 
-    /// As [`StateStore::apply_batch`], but does not write to the database yet: until
-    /// [`StateStore::settle`], readers find the changes in front of it. So replies need not wait for the
-    /// database. If `tells`, also returns the changes, for watches.
+    /// As [`StateStore::apply_batch`], but does not write to the database: readers find the changes ahead of
+    /// it until they are handed over ([`HandOver`]). So nothing waits for the database. If `tells`, also
+    /// returns the changes, for watches.
     ///
     /// # Errors
     /// Every error is fatal, and the state stays as it was published before. [`StoreError::OutOfOrder`]:
@@ -188,7 +191,6 @@ impl StateStore {
         tells: bool,
     ) -> Result<(Vec<AppliedEntry>, Option<Vec<Change>>), StoreError> {
         if entries.is_empty() {
-            self.writer.settle()?;
             return Ok((Vec::new(), tells.then(Vec::new)));
         }
         let mut batch = Batch::begin(&mut self.writer)?;
@@ -209,15 +211,25 @@ impl StateStore {
         Ok((applied, changes))
     }
 
-    /// Writes the last published batch to the database. Any other write to the database must do this
-    /// first.
+    /// What the last batch has added to what is ahead of the database.
+    pub fn growth(&self) -> Growth {
+        self.writer.growth()
+    }
+
+    /// Merges some of what is ahead of the database in memory, which keeps reads short. To be called after
+    /// each [`StateStore::apply_ahead`], once the replies are out.
+    pub fn merge_runs(&mut self) {
+        self.writer.merge_runs();
+    }
+
+    /// Writes everything to the database that is ahead of it.
     ///
     /// # Errors
     /// Every error is fatal.
     pub fn settle(&mut self) -> Result<(), StoreError> {
         self.tables().check_poison()?;
         let result = self.writer.settle();
-        self.tables().poison_on_error(result)
+        self.tables().poison_on_error(result).map(|_| ())
     }
 
     /// Makes everything applied so far durable.

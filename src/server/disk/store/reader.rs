@@ -89,6 +89,11 @@ impl StateReader {
         front.database().poison_on_error(result)
     }
 
+    /// Bytes of memory that are applied and not yet in the database.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.current.load().ahead_bytes()
+    }
+
     /// Bytes of state on disk.
     ///
     /// # Errors

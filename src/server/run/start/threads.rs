@@ -17,6 +17,7 @@ use crate::server::config::{Config, SnapshotConfig};
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::file::RealDisk;
 use crate::server::disk::gc_thread::{GcThread, GcWork, Pace};
+use crate::server::disk::hand_over_thread::{HandOverThread, HandOverWork};
 use crate::server::disk::journal_thread::{JournalThread, StopJournal};
 use crate::server::disk::log_compactor::{LogCompactor, StopCompactor};
 use crate::server::disk::log_thread::LogThread;
@@ -24,7 +25,7 @@ use crate::server::disk::mark_writer::MarkWriter;
 use crate::server::disk::marker::Marker;
 use crate::server::disk::space::{DiskPlan, SpaceGate};
 use crate::server::disk::state_thread::{StateThread, Work};
-use crate::server::disk::store::{CompactionGc, Journal, Keeper, StateStore, StoreError};
+use crate::server::disk::store::{CompactionGc, HandOver, Journal, Keeper, StateStore, StoreError};
 use crate::server::driver::Driver;
 use crate::server::driver::effects::{EffectRunner, LogReports};
 use crate::server::driver::elections::Elections;
@@ -42,6 +43,7 @@ pub(super) struct Threads {
     driver: JoinHandle<()>,
     log: Arc<LogThread>,
     state: JoinHandle<()>,
+    hand_over: JoinHandle<()>,
     gc: JoinHandle<()>,
     journal: JoinHandle<()>,
     log_compactor: JoinHandle<()>,
@@ -55,6 +57,7 @@ pub(super) struct Threads {
 struct Queues {
     mailbox: Arc<Mailbox>,
     state: Arc<BatchQueue<Work>>,
+    hand_over: Arc<BatchQueue<HandOverWork>>,
     gc: Arc<BatchQueue<GcWork>>,
     journal: Arc<BatchQueue<StopJournal>>,
     log_compactor: Arc<BatchQueue<StopCompactor>>,
@@ -75,6 +78,7 @@ impl Queues {
         Self {
             mailbox: shared.mailbox.clone(),
             state: Arc::default(),
+            hand_over: Arc::default(),
             gc: Arc::default(),
             journal: Arc::default(),
             log_compactor: Arc::default(),
@@ -89,6 +93,7 @@ impl Queues {
         self.space.end();
         // The GC thread may be merging tables, so it is stopped first: the others finish meanwhile.
         self.gc.send(GcWork::Stop);
+        self.hand_over.send(HandOverWork::Stop);
         self.journal.send(StopJournal);
         self.log_compactor.send(StopCompactor);
         self.state.send(Work::Stop);
@@ -131,7 +136,8 @@ impl Threads {
         } = storage;
         let log = Arc::new(ground.log(log)?);
         Ok(Self {
-            gc: ground.gc(store.compaction_gc())?,
+            hand_over: ground.hand_over(store.hand_over())?,
+            gc: ground.gc(store.compaction_gc(), store.hand_over())?,
             journal: ground.journal(store.journal())?,
             log_compactor: ground.log_compactor(store.keeper())?,
             watch: ground.watch()?,
@@ -152,7 +158,14 @@ impl Threads {
         self.queues.mailbox.send(Mail::Stop);
         let mut panicked = self.driver.join().is_err();
         self.queues.stop_disk();
-        for thread in [self.state, self.gc, self.journal, self.log_compactor] {
+        let disk = [
+            self.state,
+            self.hand_over,
+            self.gc,
+            self.journal,
+            self.log_compactor,
+        ];
+        for thread in disk {
             panicked |= thread.join().is_err();
         }
         self.queues.watches.stop();
@@ -178,10 +191,26 @@ impl Ground<'_> {
             .map_err(io_error("starting the log thread"))
     }
 
-    fn gc(&self, compaction_gc: CompactionGc) -> ThreadResult {
+    fn hand_over(&self, hand_over: HandOver) -> ThreadResult {
+        let mut thread = HandOverThread {
+            hand_over,
+            work: self.queues.hand_over.clone(),
+            metrics: self.shared.metrics.clone(),
+            space: self.shared.space.clone(),
+        };
+        let on_fatal = self.on_fatal();
+        self.spawn("database", move || {
+            if let Err(error) = thread.run() {
+                on_fatal(error);
+            }
+        })
+    }
+
+    fn gc(&self, compaction_gc: CompactionGc, hand_over: HandOver) -> ThreadResult {
         let compaction = self.config.compaction;
         let mut thread = GcThread {
             compaction_gc,
+            hand_over,
             work: self.queues.gc.clone(),
             pace: Pace {
                 batch_limit: compaction.batch_limit,
@@ -269,6 +298,7 @@ impl Ground<'_> {
             data_dir: self.identity.data_dir.clone(),
             counting: None,
             space: self.shared.space.clone(),
+            hand_over: self.queues.hand_over.clone(),
         };
         let on_fatal = self.on_fatal();
         self.spawn("state", move || {

@@ -79,7 +79,7 @@ fn what_was_never_settled_is_an_earlier_state_that_the_log_completes() {
 }
 
 #[test]
-fn the_next_batch_persisting_and_closing_settle_what_is_ahead() {
+fn a_hand_over_persisting_and_closing_give_the_database_what_is_ahead() {
     let directory = directory();
     let program = workload(12);
     let mut store = open(directory.path());
@@ -89,14 +89,57 @@ fn the_next_batch_persisting_and_closing_settle_what_is_ahead() {
         record.map(|record| u64::from_be_bytes(record[..8].try_into().unwrap()))
     };
     store.apply_ahead(&program[..3], false).unwrap();
+    store.apply_ahead(&program[3..5], false).unwrap();
     assert_eq!(in_database(&store), None);
-    store.apply_ahead(&program[3..6], false).unwrap();
-    assert_eq!(in_database(&store), Some(3));
+    let hand_over = store.hand_over();
+    assert_eq!(hand_over.ahead_bytes(), store.growth().after);
+    assert!(!hand_over.has(hand_over.applied()).unwrap());
+    assert_eq!(hand_over.step().unwrap().rest, 0);
+    assert!(hand_over.has(hand_over.applied()).unwrap());
+    assert_eq!(in_database(&store), Some(5));
+    store.apply_ahead(&program[5..6], false).unwrap();
+    assert_eq!(in_database(&store), Some(5));
+    assert_eq!(
+        store.keeper().persist().unwrap().through().index,
+        LogIndex(5)
+    );
     assert_eq!(store.persist().unwrap().through().index, LogIndex(6));
     assert_eq!(in_database(&store), Some(6));
     store.apply_ahead(&program[6..], false).unwrap();
+    drop(hand_over);
     assert_eq!(store.close().unwrap().through().index, LogIndex(12));
     let store = open(directory.path());
     assert!(!store.needs_verification());
     assert_eq!(kept_hash(&store.reader()), hashes(&program)[12]);
+}
+
+/// One thread applies, one hands over, one looks: each look is of one moment.
+#[test]
+fn looks_during_hand_overs_are_of_one_moment() {
+    let directory = directory();
+    let mut store = open_uncached(directory.path());
+    let program = workload(400);
+    let hashes = hashes(&program);
+    let (hand_over, reader) = (store.hand_over(), store.reader());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                hand_over.step().unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let look = reader.snapshot().unwrap();
+                let at = look.applied().index.0 as usize;
+                assert_eq!(kv::content_hash(&look).unwrap(), hashes[at]);
+                assert_eq!(kv::scan(&look).unwrap(), hashes[at]);
+            }
+        });
+        for batch in program.chunks(3) {
+            store.apply_ahead(batch, false).unwrap();
+            store.merge_runs();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
