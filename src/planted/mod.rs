@@ -544,6 +544,8 @@ bugs! {
         ["front::tests::after_each_hand_over_the_database_is_as_it_was_after_some_batch"]
     AheadUnbounded "D1" "entries are applied however far the database is behind"
         ["server::disk::hand_over_thread::tests::no_more_is_applied_than_what_may_lie_ahead"]
+    AheadAdmitted "D1" "clients' writes are admitted however far the database is behind"
+        ["server::session::tests::held::writes_wait_for_a_database_that_is_far_behind_and_renewals_and_reads_do_not"]
     CompactsUnapplied "D1" "the log is cut before the state machine holds what is cut"
         ["log_is_cut_no_further_than_what_is_applied"]
     SnapshotGoesBack "P30" "a state older than what is applied is installed"

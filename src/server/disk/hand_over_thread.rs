@@ -2,7 +2,8 @@
 //!
 //! It lets changes gather for a while, so that the database takes in one large and sorted batch in place of
 //! many small ones, and a key that is written often once. The state thread and readers never wait for it,
-//! unless more than [`AHEAD_BYTES_MAX`] lies ahead: then the state thread lends a hand before it applies more.
+//! unless more than [`AHEAD_BYTES_MAX`] lies ahead: then the state thread lends a hand before it applies more. Before
+//! that, from [`AHEAD_BYTES_FULL`] on, clients' writes are refused, so that renewals, the ends of leases and reads go on.
 //!
 //! A crash loses what lies ahead, and the log has it: it is cut only by what is durable.
 
@@ -19,6 +20,8 @@ use crate::server::threads::queue::BatchQueue;
 const GATHERING: Duration = Duration::from_millis(50);
 /// From so many bytes on they are handed over at once.
 const ENOUGH_BYTES: u64 = 4 << 20;
+/// From so many bytes on clients' writes are refused.
+pub(crate) const AHEAD_BYTES_FULL: u64 = 24 << 20;
 /// From so many bytes on nothing more is applied until some are handed over.
 pub(crate) const AHEAD_BYTES_MAX: u64 = 32 << 20;
 /// While there is nothing to hand over.

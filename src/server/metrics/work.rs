@@ -26,6 +26,8 @@ labels! {
         Waiting = "waiting",
         /// The memory budget of the node or of the connection is used up.
         Memory = "memory",
+        /// Too much was applied that the storage engine does not have yet.
+        Storage = "storage",
     }
 }
 

@@ -195,6 +195,10 @@ impl Session {
         let Entry::Vacant(entry) = self.waiting.entry(frame) else {
             return false;
         };
+        if let Err(reason) = self.shared.check_ahead(class) {
+            self.reject(frame, class, reason, &kind, RETRY_AFTER);
+            return false;
+        }
         let permit = match self.shared.limits.backlog.enter(class) {
             Ok(permit) => permit,
             Err(full) => {

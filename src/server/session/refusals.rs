@@ -57,6 +57,9 @@ pub(super) fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
             "the memory budget for the requests of this node or connection is exhausted: retry \
              later"
         }
+        Rejection::Storage => {
+            "the disk of this node does not keep up with what is written: retry later"
+        }
     };
     let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
     Error::not_applied(ErrorKind::SlowDown { retry_after_ms }, detail)

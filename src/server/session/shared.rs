@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 use super::accounting::Accounting;
 use super::storage_size::StorageSize;
 use crate::api;
-use crate::api::{Consistency, Error, ErrorKind};
+use crate::api::{Class, Consistency, Error, ErrorKind};
 use crate::node::{Captured, Demand, ReadResult, Reader, Source};
 use crate::server::disk::gc_thread::GcProgress;
+use crate::server::disk::hand_over_thread::AHEAD_BYTES_FULL;
 use crate::server::disk::quota::Room;
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::mail::{Mail, Mailbox};
-use crate::server::metrics::ReadFallback;
+use crate::server::metrics::{ReadFallback, Rejection};
 use crate::server::session::admission::Backlog;
 use crate::server::session::auth::Access;
 use crate::server::session::budget::ByteBudget;
@@ -97,6 +98,16 @@ impl Sessions {
     /// Requests that wait for an answer, those aside that are answered on the spot.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more request of `class` is to wait until the storage engine has more of what was written
+    /// before. Renewals and reads never are.
+    pub(super) fn check_ahead(&self, class: Class) -> Result<(), Rejection> {
+        let is_behind = self.serving.store.ahead_bytes() >= AHEAD_BYTES_FULL;
+        match class == Class::Write && is_behind && !planted!(AheadAdmitted) {
+            true => Err(Rejection::Storage),
+            false => Ok(()),
+        }
     }
 
     /// Sends requests on: to the driver of this node, or, if they may be `forwarded`, to the leader.

@@ -436,6 +436,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[CutByPublished], Aim::Compacted, 100, &["D1"]),
     seeds(&[ProgressAheadOfData], Aim::Drawn, 100, &["R4"]),
     witness(&[AheadUnbounded]),
+    witness(&[AheadAdmitted]),
     witness(&[CompactsUnapplied]),
     seeds(&[SnapshotGoesBack], Aim::Compacted, 400, &["P30"]),
     seeds(

@@ -48,16 +48,29 @@ impl ForwardService {
         Self { sessions }
     }
 
+    /// Takes in one request, as of a stream that has brought no other.
+    #[cfg(test)]
+    pub(crate) fn submit_alone(
+        sessions: &Arc<Sessions>,
+        request: api::Request,
+    ) -> Result<(), Error> {
+        let call = Call {
+            timeout_ms: 1000,
+            consistency: api::Consistency::Linearizable,
+            min_revision: 0,
+            session: None,
+            request,
+        };
+        let author = None;
+        let id = 1;
+        Stream::new(Arc::clone(sessions)).submit(Forward { id, author, call }, 0)
+    }
+
     /// Serves a stream that another node has opened, and on which `first` has arrived, until that node
     /// ends it. What is under way by then continues.
     pub(crate) async fn serve(self, stream: FrameStream, first: Vec<Frame>) {
         let (sender, receiver) = stream.split();
-        let stream = Arc::new(Stream {
-            sessions: self.sessions,
-            outbox: Arc::default(),
-            under_way: InFlight::new(UNDER_WAY_MAX),
-            held: Mutex::default(),
-        });
+        let stream = Arc::new(Stream::new(self.sessions));
         // How a stream ends is no news.
         tokio::select! {
             () = stream.take_in(receiver, first) => {}
@@ -69,6 +82,15 @@ impl ForwardService {
 }
 
 impl Stream {
+    fn new(sessions: Arc<Sessions>) -> Self {
+        Self {
+            sessions,
+            outbox: Arc::default(),
+            under_way: InFlight::new(UNDER_WAY_MAX),
+            held: Mutex::default(),
+        }
+    }
+
     async fn take_in(&self, mut receiver: FrameReceiver, mut frames: Vec<Frame>) {
         loop {
             for frame in frames.drain(..) {
@@ -108,6 +130,8 @@ impl Stream {
             return Err(stopping());
         }
         api::validate(&call.request, &sessions.limits.requests)?;
+        let checked = sessions.check_ahead(spec.class);
+        checked.map_err(|reason| slow_down(reason, RETRY_AFTER))?;
         let permit = sessions.limits.backlog.enter(spec.class);
         let permit = permit.map_err(|full| slow_down(Rejection::Waiting, full.retry_after))?;
         let reserved = sessions.limits.budget.take(bytes + REQUEST_BYTES);

@@ -2,9 +2,10 @@
 //! down of those that are not answered.
 
 use super::*;
-use crate::api::{AuthRequest, Class, Password, Secret};
+use crate::api::{AuthRequest, Class, LeaseRef, Password, Secret};
 use crate::kv::access::{Author, Identity};
 use crate::server::mail::outbox::Outbox;
+use crate::server::session::ForwardService;
 use crate::transport::StreamError;
 
 fn a_put() -> Request {
@@ -138,7 +139,7 @@ async fn whose_a_lease_is_can_be_looked_up_while_scans_take_all_their_slots() {
     let scans = world.shared.limits.scans.clone();
     let slots = u32::try_from(scans.available_permits()).unwrap();
     let _busy = scans.acquire_many_owned(slots).await.unwrap();
-    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
     let frame = world.frame(Consistency::Linearizable, renewal);
     assert!(world.take_in(&[frame]).0.is_empty());
     let mut answers = Vec::new();
@@ -171,4 +172,41 @@ fn a_write_whose_stream_ends_is_in_the_audit_file_and_no_other_of_its_number_hid
         lines.contains("\"result\":\"LH-CONNECTION-LOST\""),
         "{lines}"
     );
+}
+
+#[test]
+fn writes_wait_for_a_database_that_is_far_behind_and_renewals_and_reads_do_not() {
+    let mut world = World::new();
+    for number in 0..25_u8 {
+        let command = Command::Write {
+            author: None,
+            session: None,
+            operation: Operation::Put(PutRequest {
+                key: vec![number].into(),
+                value: vec![0; 1 << 20].into(),
+                ..PutRequest::default()
+            }),
+        };
+        world.last.index = world.last.index.next();
+        let entry = (world.last, Some(command.encode()));
+        let mut store = world.store.lock().unwrap();
+        store.apply_ahead(&[entry], false).unwrap();
+    }
+    let slow_down = ErrorKind::SlowDown { retry_after_ms: 50 };
+    let refused = world.ask(Consistency::Linearizable, a_put()).unwrap();
+    assert_eq!(refused.unwrap_err().kind, slow_down);
+    let forwarded = ForwardService::submit_alone(&world.shared, a_put());
+    assert_eq!(forwarded.unwrap_err().kind, slow_down);
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(5)]);
+    ForwardService::submit_alone(&world.shared, renewal.clone()).unwrap();
+    let mut mails = Vec::new();
+    world.shared.mailbox.take(&mut mails, Duration::ZERO);
+    assert_eq!(mails.len(), 1);
+    let renewed = world.ask(Consistency::Linearizable, renewal);
+    assert!(renewed.is_none(), "{renewed:?}");
+    let read = world.get(Consistency::Linearizable, "k").unwrap();
+    assert!(read.is_ok(), "{read:?}");
+    world.store.lock().unwrap().settle().unwrap();
+    let taken = world.ask(Consistency::Linearizable, a_put());
+    assert!(taken.is_none(), "{taken:?}");
 }
