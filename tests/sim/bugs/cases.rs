@@ -204,7 +204,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[AnswerServesLater], Aim::Drawn, 100, &["L2"]),
     witness(&[AnswerToEarlierLife]),
     seeds(&[AgeOfTheAnswer], Aim::Drawn, 100, &["L8"]),
-    seeds(&[FreshUnconfirmed], Aim::Drawn, 100, &["L8"]),
+    seeds(&[FreshUnconfirmed], Aim::Drawn, 400, &["L8"]),
     witness(&[NamesRepeat]),
     seeds(&[AgeOfNewestName], Aim::Drawn, 100, &["L8"]),
     witness(&[AgeUnapplied]),
