@@ -434,7 +434,7 @@ pub(super) const CASES: &[Case] = &[
     // Logs without a beginning, and whole states.
     seeds(&[CutBeforeDurable], Aim::Compacted, 100, &["D1"]),
     seeds(&[CutByPublished], Aim::Compacted, 100, &["D1"]),
-    seeds(&[ProgressAheadOfData], Aim::Drawn, 100, &["R4"]),
+    seeds(&[ProgressAheadOfData], Aim::Drawn, 100, &["W9", "R4"]),
     witness(&[AheadUnbounded]),
     witness(&[AheadAdmitted]),
     witness(&[CompactsUnapplied]),
