@@ -2,6 +2,7 @@
 //! the wire.
 
 mod differential;
+mod forwarding;
 mod grpc;
 #[allow(
     dead_code,

@@ -225,3 +225,151 @@ fn unexpected() -> Error {
         "the driver answered a forwarded request as if it were a read",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::api::{
+        Consistency, LeaseRef, Outcome, PutRequest, PutResponse, RangeRequest, Request,
+        RequestKind, ResponseBody, ResponseHeader, SnapshotReply,
+    };
+    use crate::kv::access::{Author, Identity};
+    use crate::server::session::tests::World;
+    use crate::types::LogIndex;
+    use crate::wire::{Door, FrameReader};
+
+    fn stream(world: &World) -> Stream {
+        Stream {
+            sessions: world.shared.clone(),
+            outbox: Arc::default(),
+            under_way: InFlight::new(UNDER_WAY_MAX),
+            held: Mutex::default(),
+        }
+    }
+
+    fn forward(id: u64, author: Option<Author>, request: Request) -> Forward {
+        Forward {
+            id,
+            author,
+            call: Call {
+                timeout_ms: 60_000,
+                consistency: Consistency::Linearizable,
+                min_revision: 0,
+                session: None,
+                request,
+            },
+        }
+    }
+
+    fn put() -> Request {
+        Request::Put(PutRequest {
+            key: Bytes::from_static(b"k"),
+            ..PutRequest::default()
+        })
+    }
+
+    fn mails(world: &World) -> Vec<Mail> {
+        let mut mails = Vec::new();
+        world.shared.mailbox.take(&mut mails, Duration::ZERO);
+        mails
+    }
+
+    /// What the other node is sent.
+    fn decoded(bytes: &mut BytesMut, world: &World) -> ForwardReply {
+        let mut reader = FrameReader::new(Door::Peer, world.shared.limits.frames);
+        reader.push(bytes.split().freeze());
+        reader.next_frame().unwrap().unwrap().decode().unwrap()
+    }
+
+    #[test]
+    fn a_write_is_the_authors_whom_the_other_node_names() {
+        let world = World::new();
+        let stream = stream(&world);
+        let author = Some(Author::Client(Identity {
+            name: "alice".to_owned(),
+            generation: None,
+        }));
+        let write = forward(7, author.clone(), put());
+        stream.submit(write, 100).unwrap();
+        let mails = mails(&world);
+        let [
+            Mail::Request {
+                author: given,
+                frame,
+                ..
+            },
+        ] = &mails[..]
+        else {
+            panic!("one request goes to the driver");
+        };
+        assert_eq!((given, *frame), (&author, 7));
+        // It holds its place until it is answered.
+        assert!(stream.held.lock().contains_key(&7));
+    }
+
+    #[test]
+    fn what_the_leader_does_not_do_for_others_is_refused_and_goes_nowhere() {
+        let world = World::new();
+        let stream = stream(&world);
+        let read = Request::Range(RangeRequest {
+            key: Bytes::from_static(b"k"),
+            ..RangeRequest::default()
+        });
+        assert!(!is_forwarded(RequestKind::Read));
+        let no_key = Request::Put(PutRequest::default());
+        let keep_alive = Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
+        for (request, expected) in [
+            (read, Some(ErrorKind::Unsupported)),
+            (no_key, Some(ErrorKind::InvalidArgument)),
+            (keep_alive, None),
+        ] {
+            let submitted = stream.submit(forward(1, None, request), 10);
+            let refused = submitted.err();
+            assert!(
+                refused
+                    .iter()
+                    .all(|error| error.outcome == Outcome::NotApplied)
+            );
+            let is_sent = !mails(&world).is_empty();
+            assert_eq!(is_sent, refused.is_none());
+            assert_eq!(refused.map(|error| error.kind), expected);
+        }
+        world.shared.node.stopping.store(true, Ordering::Relaxed);
+        let refused = stream.submit(forward(2, None, put()), 10).unwrap_err();
+        assert_eq!(refused.outcome, Outcome::NotApplied);
+        assert!(mails(&world).is_empty());
+    }
+
+    #[test]
+    fn an_answer_says_how_far_this_node_is_and_one_that_is_too_long_what_became_of_the_request() {
+        let world = World::new();
+        let stream = stream(&world);
+        let mut bytes = BytesMut::new();
+        let response = |body| Response {
+            header: ResponseHeader::default(),
+            body,
+        };
+        let written = response(ResponseBody::Put(PutResponse::default()));
+        stream.encode(3, Ok(written.clone()), &mut bytes);
+        let answer = decoded(&mut bytes, &world);
+        assert_eq!((answer.id, answer.result), (3, Ok(written)));
+        assert_eq!(answer.applied, world.shared.serving.store.applied());
+        assert!(answer.applied > LogIndex(0));
+        // It was carried out, so it was applied; of a failure that is not known.
+        let long = Bytes::from(vec![0; 8 << 20]);
+        let long = response(ResponseBody::Snapshot(SnapshotReply { id: 1, chunk: long }));
+        stream.encode(4, Ok(long), &mut bytes);
+        let answer = decoded(&mut bytes, &world);
+        assert_eq!(answer.id, 4);
+        assert_eq!(answer.result.unwrap_err().outcome, Outcome::Applied);
+        let detail = "x".repeat(8 << 20);
+        let long = Error::not_applied(ErrorKind::Internal, detail);
+        stream.encode(5, Err(long), &mut bytes);
+        let answer = decoded(&mut bytes, &world);
+        assert_eq!(answer.result.unwrap_err().outcome, Outcome::Unknown);
+    }
+}

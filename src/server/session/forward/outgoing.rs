@@ -383,3 +383,169 @@ fn quorum_read(permits: &Arc<Outbox>) -> Mail {
         frame: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::api::{Outcome, PutRequest, PutResponse, ResponseBody, ResponseHeader};
+    use crate::kv::{Command, Operation};
+    use crate::server::disk::store::{StateStore, StoreOptions};
+    use crate::types::{LogId, Term};
+
+    struct World {
+        store: StateStore,
+        to: ForwardTo,
+        outbox: Arc<Outbox>,
+        _folder: TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let options = StoreOptions::default();
+            let store = StateStore::open(&folder.path().join("state"), &options).unwrap();
+            let to = ForwardTo {
+                member: NodeId(1),
+                published: Arc::default(),
+                peers: Weak::new(),
+                mailbox: Arc::default(),
+                store: store.reader(),
+                limits: FrameLimits::DEFAULT,
+            };
+            Self {
+                store,
+                to,
+                outbox: Arc::default(),
+                _folder: folder,
+            }
+        }
+
+        fn apply(&mut self, index: u64) {
+            let command = Command::Write {
+                author: None,
+                session: None,
+                operation: Operation::Put(put()),
+            };
+            let id = LogId::new(LogIndex(index), Term(1));
+            let entries = [(id, Some(command.encode()))];
+            self.store.apply_batch(&entries).unwrap();
+        }
+
+        fn waiter(&self, frame: u64) -> Waiter {
+            Waiter {
+                outbox: self.outbox.clone(),
+                frame,
+            }
+        }
+
+        /// Who has an answer by now.
+        fn answered(&self) -> Vec<u64> {
+            let cx = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut answers = Vec::new();
+            self.outbox.poll_take(&cx, &mut answers);
+            answers.into_iter().map(|(frame, ..)| frame).collect()
+        }
+
+        fn mails(&self) -> Vec<Mail> {
+            let mut mails = Vec::new();
+            self.to.mailbox.take(&mut mails, Duration::ZERO);
+            mails
+        }
+    }
+
+    fn put() -> PutRequest {
+        PutRequest {
+            key: Bytes::from_static(b"k"),
+            ..PutRequest::default()
+        }
+    }
+
+    /// An answer of a leader that has applied so much.
+    fn answer(applied: u64, result: Result<(), Error>) -> ForwardReply {
+        ForwardReply {
+            id: 1,
+            result: result.map(|()| Response {
+                header: ResponseHeader::default(),
+                body: ResponseBody::Put(PutResponse::default()),
+            }),
+            applied: LogIndex(applied),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_is_answered_once_this_node_has_applied_it_and_a_refusal_at_once() {
+        let mut world = World::new();
+        world.apply(1);
+        let mut behind = Behind::new(world.to.clone());
+        behind.take(answer(1, Ok(())), world.waiter(10));
+        behind.take(answer(3, Ok(())), world.waiter(11));
+        behind.take(answer(2, Ok(())), world.waiter(12));
+        let refused = Error::not_applied(ErrorKind::KeyNotFound, "none");
+        behind.take(answer(3, Err(refused)), world.waiter(13));
+        assert_eq!(world.answered(), [10, 13]);
+        // A quorum read tells what is committed. One that is not waited for to its end is not lost.
+        for _ in 0..2 {
+            let early = tokio::time::timeout(Duration::from_millis(1), behind.catch_up());
+            assert!(early.await.is_err());
+        }
+        let mails = world.mails();
+        assert_eq!(mails.len(), 1, "it is asked for once");
+        let Mail::Request { call, outbox, .. } = &mails[0] else {
+            panic!("a read");
+        };
+        assert_eq!(call.consistency, Consistency::LinearizableQuorum);
+        world.apply(2);
+        outbox.deliver(0, Delivery::CaughtUp);
+        behind.catch_up().await;
+        assert_eq!(world.answered(), [12]);
+        // The next is asked for anew, also after one that failed.
+        let failed = Error::not_applied(ErrorKind::NoLeader, "none");
+        let permits = behind.permits.clone();
+        permits.deliver(0, Delivery::Reply(Err(failed)));
+        behind.catch_up().await;
+        assert_eq!(world.answered(), [0; 0]);
+        world.apply(3);
+        permits.deliver(0, Delivery::CaughtUp);
+        behind.catch_up().await;
+        assert_eq!(world.answered(), [11]);
+        assert!(behind.waiting.is_empty());
+    }
+
+    #[test]
+    fn without_a_leader_or_a_way_to_it_a_request_stays_with_this_node() {
+        let world = World::new();
+        let to = world.to.clone();
+        let forwarder = Forwarder {
+            to,
+            link: Mutex::default(),
+        };
+        let mail = |request| Mail::Request {
+            call: Call {
+                timeout_ms: 1_000,
+                consistency: Consistency::Linearizable,
+                min_revision: 0,
+                session: None,
+                request,
+            },
+            arrived: stopwatch(),
+            author: None,
+            outbox: world.outbox.clone(),
+            frame: 5,
+        };
+        // No leader is known, and there is no connection to one.
+        assert!(forwarder.send(mail(Request::Put(put()))).is_some());
+        assert!(forwarder.link_to(NodeId(2)).is_none());
+        assert!(forwarder.send(mail(Request::Status)).is_some());
+        assert_eq!(world.answered(), [0; 0]);
+    }
+
+    #[test]
+    fn what_was_not_sent_was_not_applied_and_what_was_is_not_known() {
+        assert_eq!(unsent().outcome, Outcome::NotApplied);
+        assert_eq!(crowded().outcome, Outcome::NotApplied);
+        assert_eq!(unanswered().outcome, Outcome::Unknown);
+    }
+}

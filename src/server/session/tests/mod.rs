@@ -64,19 +64,19 @@ impl Clock for TestClock {
 }
 
 /// A node that leads a cluster of one under a lease, and a session of it.
-struct World {
+pub(super) struct World {
     node: Node,
     store: Arc<Mutex<StateStore>>,
     last: LogId,
     clock: Arc<TestClock>,
-    shared: Arc<Sessions>,
+    pub(super) shared: Arc<Sessions>,
     session: Session,
     next_request: u64,
     _folder: TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let options = AdmissionOptions::DEFAULT;
         Self::with(options.bytes_max, options.waiting_max)
     }
