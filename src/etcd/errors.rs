@@ -68,6 +68,16 @@ texts! {
     INVALID_AUTH_TOKEN = Unauthenticated, "invalid auth token";
 }
 
+/// The lease of a lock ended before the lock was had.
+pub(crate) const SESSION_EXPIRED: Status = Status::new(Code::Unknown, "mutex: session is expired");
+/// An election has no leader.
+pub(crate) const NO_ELECTED: Status = Status::new(Code::Unknown, "election: no leader");
+/// The client does not lead, or no more.
+pub(crate) const NOT_ELECTED: Status = Status::new(Code::Unknown, "election: not leader");
+/// A request of a leader does not say what the leader holds.
+pub(crate) const NO_LEADER_KEY: Status =
+    Status::new(Code::Unknown, "\"leader\" field must be provided");
+
 /// Why a watch is cancelled as soon as it is created: its range ends before it begins.
 pub(crate) const EMPTY_WATCH: &str = "mvcc: watcher range is empty";
 /// It has the number of another one.

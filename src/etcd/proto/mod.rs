@@ -8,6 +8,7 @@ mod kv;
 mod lease;
 mod maintenance;
 mod parts;
+mod recipes;
 mod watch;
 
 pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
@@ -27,6 +28,11 @@ pub(crate) use maintenance::{
     StatusResponse,
 };
 pub(crate) use parts::txn_parts;
+pub(crate) use recipes::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, LockRequest,
+    LockResponse, ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse, UnlockRequest,
+    UnlockResponse,
+};
 pub(crate) use watch::{
     Event, EventType, WatchCreateRequest, WatchFilter, WatchRequest, WatchRequestUnion,
     WatchResponse,

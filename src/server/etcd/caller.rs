@@ -23,6 +23,8 @@ use crate::types::NodeId;
 pub(super) const PATIENCE: Duration = Duration::from_secs(7);
 /// That of one that waits for this node's disk, and of any single request.
 pub(super) const PATIENCE_LONG: Duration = Duration::from_secs(600);
+/// That of one that waits for other clients: ten years.
+pub(super) const PATIENCE_ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// How long to wait before a request that was surely not applied is made again.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(200);

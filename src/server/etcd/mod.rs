@@ -2,7 +2,7 @@
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages. What a method does stands in [`kv`],
-//! [`watches`], [`lease`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! [`watches`], [`lease`], [`recipes`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -19,6 +19,7 @@ mod listener;
 mod maintenance;
 mod options;
 mod pages;
+mod recipes;
 mod router;
 mod stream;
 mod tls;

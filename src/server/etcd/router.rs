@@ -7,11 +7,11 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::watch;
 
-use super::caller::{Caller, PATIENCE, PATIENCE_LONG};
+use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG};
 use super::grpc::{Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{kv, lease, maintenance, stream, watches};
+use super::{kv, lease, maintenance, recipes, stream, watches};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
@@ -38,6 +38,8 @@ impl Route {
         let patience = match head.uri.path() {
             // It may wait until history is gone from the disk.
             "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
+            // For those before.
+            "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
             _ => PATIENCE,
         };
         let caller = refuse_compression(&head.headers).and_then(|()| {
@@ -75,6 +77,13 @@ impl Route {
                 unary(caller, body, any, maintenance::status).await
             }
             "/etcdserverpb.Maintenance/Alarm" => unary(caller, body, any, maintenance::alarm).await,
+            "/v3lockpb.Lock/Lock" => unary(caller, body, any, recipes::lock).await,
+            "/v3lockpb.Lock/Unlock" => unary(caller, body, any, recipes::unlock).await,
+            "/v3electionpb.Election/Campaign" => unary(caller, body, any, recipes::campaign).await,
+            "/v3electionpb.Election/Proclaim" => unary(caller, body, any, recipes::proclaim).await,
+            "/v3electionpb.Election/Leader" => unary(caller, body, any, recipes::leader).await,
+            "/v3electionpb.Election/Observe" => recipes::observe(caller, body),
+            "/v3electionpb.Election/Resign" => unary(caller, body, any, recipes::resign).await,
             "/grpc.health.v1.Health/Check" => unary(caller, body, any, maintenance::check).await,
             path => failure(&unknown(path)),
         }

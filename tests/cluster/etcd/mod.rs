@@ -13,11 +13,18 @@ mod grpc;
 mod messages {
     #[path = "../../../src/etcd/proto/kv.rs"]
     pub(crate) mod kv;
+    #[path = "../../../src/etcd/proto/lease.rs"]
+    mod lease;
+    #[path = "../../../src/etcd/proto/recipes.rs"]
+    mod recipes;
     #[path = "../../../src/etcd/proto/watch.rs"]
     mod watch;
 
+    pub(crate) use lease::*;
+    pub(crate) use recipes::*;
     pub(crate) use watch::*;
 }
+mod recipes;
 mod watches;
 mod wire;
 
