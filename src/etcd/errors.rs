@@ -54,6 +54,8 @@ texts! {
     NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
     TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
     LEASE_EXISTS = FailedPrecondition, "lease already exists";
+    NOT_LEADER = FailedPrecondition, "not leader";
+    BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
     COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
     FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
     TTL_TOO_LARGE = OutOfRange, "too large lease TTL";

@@ -13,7 +13,7 @@ use crate::raft::{APPEND_WEIGHT_MAX, Envelope, MEMBERS_MAX, bounded};
 use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId};
 use crate::wire::{Body, Kind, VersionRange};
 
-/// A peer introduces itself. Never changes its shape.
+/// A peer introduces itself. Never changes its shape, from the first release on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerHello {
     /// What the peer speaks.
@@ -30,6 +30,8 @@ pub struct PeerHello {
     pub peer_address: String,
     /// Where clients reach it, as `host:port`.
     pub client_address: String,
+    /// Where etcd's clients reach it, as a URL; empty if they do not.
+    pub etcd_url: String,
     /// Drawn when the process started: tells a restarted peer from one that never went away.
     pub boot: u64,
     /// Rises with every hello of this process to that peer: tells, of two connections that cross,

@@ -121,6 +121,7 @@ fn peer_hello() -> PeerHello {
         incarnation: Incarnation(1),
         peer_address: "h:1".into(),
         client_address: "h:2".into(),
+        etcd_url: "u".into(),
         boot: 3,
         sequence: 4,
         bootstrap: Some(BootstrapId(0x99)),
@@ -202,7 +203,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         ),
         (
             encoded(&peer_hello()),
-            "15000000100100e008db3e01017702026e320103683a3103683a320304019901",
+            "170000001001007b3532dc01017702026e320103683a3103683a3201750304019901",
         ),
         (encoded(&MemberStanding::Ask), "010000001501006d128dcf00"),
         (

@@ -285,6 +285,7 @@ fn peer_hello() -> PeerHello {
         incarnation: Incarnation(1),
         peer_address: "h:1".to_owned(),
         client_address: "h:2".to_owned(),
+        etcd_url: "http://h:3".to_owned(),
         boot: 3,
         sequence: 4,
         bootstrap: Some(BootstrapId(0x99)),

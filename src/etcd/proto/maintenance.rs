@@ -77,3 +77,61 @@ pub(crate) struct AlarmResponse {
     #[prost(message, repeated, tag = "2")]
     pub(crate) alarms: Vec<AlarmMember>,
 }
+
+/// Asks for the hash of all keys at a revision.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashKvRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) revision: i64,
+}
+
+/// To [`HashKvRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashKvResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint32, tag = "2")]
+    pub(crate) hash: u32,
+    #[prost(int64, tag = "3")]
+    pub(crate) compact_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) hash_revision: i64,
+}
+
+/// Asks for the hash of all that the node stores.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashRequest {}
+
+/// To [`HashRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HashResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint32, tag = "2")]
+    pub(crate) hash: u32,
+}
+
+/// Hands leadership over.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MoveLeaderRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) target_id: u64,
+}
+
+/// To [`MoveLeaderRequest`]. etcd fills in no header.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MoveLeaderResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+/// Frees space in the files of the node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DefragmentRequest {}
+
+/// To [`DefragmentRequest`]. etcd fills in no header.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DefragmentResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}

@@ -3,6 +3,7 @@
 //! They are written by hand as the structs that a compiler of `.proto` files would make. Numbers are
 //! for ever.
 
+mod cluster;
 mod health;
 mod kv;
 mod lease;
@@ -11,6 +12,7 @@ mod parts;
 mod recipes;
 mod watch;
 
+pub(crate) use cluster::{Member, MemberListRequest, MemberListResponse};
 pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
 pub(crate) use kv::{
     CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
@@ -24,8 +26,9 @@ pub(crate) use lease::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 pub(crate) use maintenance::{
-    ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, StatusRequest,
-    StatusResponse,
+    ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, DefragmentRequest,
+    DefragmentResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
+    MoveLeaderRequest, MoveLeaderResponse, StatusRequest, StatusResponse,
 };
 pub(crate) use parts::txn_parts;
 pub(crate) use recipes::{

@@ -183,5 +183,16 @@ pub(super) fn advertise(
             Some(format!("{host}:{}", listen.client.port()))
         }
     };
-    Ok(AdvertiseConfig { client, peer })
+    let etcd = match (given.etcd, listen.etcd) {
+        (_, None) => None,
+        (Some(address), Some(_)) => Some(address),
+        (None, Some(etcd)) if etcd.port() == 0 => None,
+        (None, Some(etcd)) if !etcd.ip().is_unspecified() => Some(etcd.to_string()),
+        (None, Some(etcd)) => {
+            let client = client.as_deref().and_then(|it| split_address(it).ok());
+            let host = client.map_or("127.0.0.1", |(host, _)| host);
+            Some(format!("{host}:{}", etcd.port()))
+        }
+    };
+    Ok(AdvertiseConfig { client, peer, etcd })
 }

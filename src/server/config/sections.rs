@@ -155,6 +155,9 @@ settings! {
         peer: Option<String> = "" in optional_address(),
             "Address at which other nodes reach this one, as host:port; default: its entry in \
              cluster.initial";
+        etcd: Option<String> = "" in optional_address(),
+            "Address at which etcd's clients reach this node, as host:port; default: the host of \
+             advertise.client with the port of listen.etcd";
     }
 }
 

@@ -203,6 +203,7 @@ fn every_key_can_be_given_without_a_file() {
         ("listen.etcd", "0.0.0.0:10"),
         ("advertise.client", "db.example.org:1"),
         ("advertise.peer", "10.0.0.2:1"),
+        ("advertise.etcd", "db.example.org:2379"),
         ("cluster.initial", "n1=10.0.0.1:1, n2=10.0.0.2:1"),
         ("cluster.state", "join"),
         ("raft.heartbeat_interval", "100ms"),

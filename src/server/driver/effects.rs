@@ -142,6 +142,7 @@ impl PeerHandler for Post {
         tracing::info!(peer = %peer.name, address = %peer.peer_address, "connected to peer");
         self.directory
             .learn(peer.id, &peer.peer_address, &peer.client_address);
+        self.directory.learn_etcd(peer.id, &peer.etcd_url);
         self.contacts.connected(peer.id);
         let (now, from) = (self.clock.now(), peer.from.to_string());
         self.doubles.connected(now, &peer.name, peer.boot, &from);

@@ -3,18 +3,25 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::caller::Caller;
 use super::options::EtcdOptions;
 use super::pages::unexpected;
-use crate::api::{Consistency, Request, ResponseBody};
-use crate::etcd::errors::{Method, NO_LEADER};
+use crate::api::{
+    Consistency, KeyRange, KeyValue, RangeRequest, Request, Response, ResponseBody, successor,
+};
+use crate::etcd::errors::{BAD_TRANSFEREE, Method, NO_LEADER, NOT_LEADER};
 use crate::etcd::proto;
 use crate::etcd::proto::{ALARM_NO_SPACE, AlarmAction, AlarmMember};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::Sessions;
+use crate::types::NodeId;
 
+/// Keys that are read at once for a hash.
+const HASHED_AT_ONCE: u64 = 1_000;
 /// How long a question about health waits for the word of the leader.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -55,15 +62,118 @@ pub(super) async fn status(
     })
 }
 
-/// Alarm: the alarms can be read, not yet set.
+/// HashKV: of what is visible at a revision, so that members agree whatever compaction has removed.
+pub(super) async fn hash_kv(
+    caller: Caller,
+    asked: proto::HashKvRequest,
+) -> Result<proto::HashKvResponse, Status> {
+    let mut range = RangeRequest {
+        key: Bytes::from_static(b"\0"),
+        range: KeyRange::From,
+        revision: asked.revision.max(0),
+        limit: HASHED_AT_ONCE,
+        ..RangeRequest::default()
+    };
+    let mut hash = Xxh3Default::new();
+    let header = loop {
+        let request = Request::Range(range.clone());
+        let page = caller.ask(request, Consistency::Serializable, Method::Range);
+        let Response { header, body } = page.await?;
+        let ResponseBody::Range(page) = body else {
+            return Err(unexpected());
+        };
+        if range.revision == 0 {
+            range.revision = header.revision;
+        }
+        for kv in &page.kvs {
+            add(&mut hash, kv);
+        }
+        match page.kvs.last() {
+            Some(last) if page.more => range.key = successor(&last.key),
+            _ => break header,
+        }
+    };
+    let compacted = caller.sessions.serving.store.compact_revision();
+    let hash = (hash.digest() & u64::from(u32::MAX)) as u32;
+    Ok(proto::HashKvResponse {
+        header: Some(caller.header(&header)),
+        // None is no hash, to etcd's clients.
+        hash: hash.max(1),
+        compact_revision: match compacted {
+            0 => -1,
+            compacted => compacted,
+        },
+        hash_revision: range.revision,
+    })
+}
+
+/// Adds a record to a hash, each part with its length.
+fn add(hash: &mut Xxh3Default, kv: &KeyValue) {
+    for part in [&kv.key, &kv.value] {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    for number in [kv.create_revision, kv.mod_revision, kv.version, kv.lease] {
+        hash.update(&number.to_le_bytes());
+    }
+}
+
+/// Hash: that of the keys as they are.
+pub(super) async fn hash(
+    caller: Caller,
+    _: proto::HashRequest,
+) -> Result<proto::HashResponse, Status> {
+    let of_keys = hash_kv(caller, proto::HashKvRequest::default()).await?;
+    Ok(proto::HashResponse {
+        header: of_keys.header,
+        hash: of_keys.hash,
+    })
+}
+
+/// MoveLeader: the leader alone does it.
+pub(super) async fn move_leader(
+    caller: Caller,
+    asked: proto::MoveLeaderRequest,
+) -> Result<proto::MoveLeaderResponse, Status> {
+    if caller.sessions.node.published.leader() != Some(caller.member_id()) {
+        return Err(NOT_LEADER);
+    }
+    let target = NodeId(asked.target_id);
+    let voters = caller.sessions.node.directory.voters();
+    if !voters.iter().any(|voter| voter.id == target) {
+        return Err(BAD_TRANSFEREE);
+    }
+    if target != caller.member_id() {
+        let request = Request::MoveLeader {
+            target: Some(target),
+        };
+        caller
+            .ask(request, Consistency::Linearizable, Method::Node)
+            .await?;
+    }
+    Ok(proto::MoveLeaderResponse::default())
+}
+
+/// Defragment: there is nothing to do, as the files are rewritten all the time.
+pub(super) async fn defragment(
+    caller: Caller,
+    _: proto::DefragmentRequest,
+) -> Result<proto::DefragmentResponse, Status> {
+    // A client that may do nothing is told so.
+    let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
+    request.await?;
+    Ok(proto::DefragmentResponse::default())
+}
+
+/// Alarm: the alarms can be read, and what is measured cannot be set.
 pub(super) async fn alarm(
     caller: Caller,
     alarm: proto::AlarmRequest,
 ) -> Result<proto::AlarmResponse, Status> {
-    if alarm.action != AlarmAction::Get as i32 {
+    if alarm.action == AlarmAction::Activate as i32 {
         return Err(Status::new(
             Code::Unimplemented,
-            "etcdserver: alarms are measured here: free space, and NOSPACE ends by itself",
+            "etcdserver: alarms are measured here, and cannot be raised",
         ));
     }
     let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
@@ -73,6 +183,8 @@ pub(super) async fn alarm(
     };
     let is_asked = alarm.alarm == 0 || alarm.alarm == ALARM_NO_SPACE;
     let is_asked = is_asked && [0, caller.member_id().0].contains(&alarm.member_id);
+    // One that is measured ends by itself, and not because a client says so: none is touched.
+    let is_asked = is_asked && alarm.action != AlarmAction::Deactivate as i32;
     let raised = status.quota.no_space && is_asked;
     let member = AlarmMember {
         member_id: caller.member_id().0,

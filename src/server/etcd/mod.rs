@@ -2,7 +2,7 @@
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages. What a method does stands in [`kv`],
-//! [`watches`], [`lease`], [`recipes`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! [`watches`], [`lease`], [`recipes`], [`cluster`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -11,6 +11,7 @@
 
 mod caller;
 mod certificates;
+mod cluster;
 mod grpc;
 mod kv;
 mod large;

@@ -11,7 +11,7 @@ use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG};
 use super::grpc::{Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{kv, lease, maintenance, recipes, stream, watches};
+use super::{cluster, kv, lease, maintenance, recipes, stream, watches};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
@@ -77,6 +77,19 @@ impl Route {
                 unary(caller, body, any, maintenance::status).await
             }
             "/etcdserverpb.Maintenance/Alarm" => unary(caller, body, any, maintenance::alarm).await,
+            "/etcdserverpb.Maintenance/HashKV" => {
+                unary(caller, body, any, maintenance::hash_kv).await
+            }
+            "/etcdserverpb.Maintenance/Hash" => unary(caller, body, any, maintenance::hash).await,
+            "/etcdserverpb.Maintenance/MoveLeader" => {
+                unary(caller, body, any, maintenance::move_leader).await
+            }
+            "/etcdserverpb.Maintenance/Defragment" => {
+                unary(caller, body, any, maintenance::defragment).await
+            }
+            "/etcdserverpb.Cluster/MemberList" => {
+                unary(caller, body, any, cluster::member_list).await
+            }
             "/v3lockpb.Lock/Lock" => unary(caller, body, any, recipes::lock).await,
             "/v3lockpb.Lock/Unlock" => unary(caller, body, any, recipes::unlock).await,
             "/v3electionpb.Election/Campaign" => unary(caller, body, any, recipes::campaign).await,

@@ -25,6 +25,8 @@ pub struct PeersConfig {
     pub peer_address: String,
     /// Where clients reach this node, as `host:port`.
     pub client_address: String,
+    /// Where etcd's clients reach this node, as a URL; empty if they do not.
+    pub etcd_url: String,
     /// The other members, as far as they are known at first. Any other node is refused.
     pub roster: Roster,
     /// How long frames may be.
@@ -95,6 +97,8 @@ pub struct PeerInfo {
     pub peer_address: String,
     /// Where clients reach it.
     pub client_address: String,
+    /// Where etcd's clients reach it, as a URL.
+    pub etcd_url: String,
     /// The versions of the cluster that it knows.
     pub versions: VersionRange,
     /// Drawn when its process started.

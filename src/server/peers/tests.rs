@@ -143,6 +143,7 @@ fn config(tls: Tls, peers: &[(&str, String)]) -> PeersConfig {
         incarnation: Incarnation(0),
         peer_address: String::new(),
         client_address: "client:1".into(),
+        etcd_url: String::new(),
         roster: Roster::of_addresses(
             peers
                 .iter()
@@ -500,6 +501,7 @@ impl Fake {
             incarnation: Incarnation(0),
             peer_address: String::new(),
             client_address: String::new(),
+            etcd_url: String::new(),
             boot: 4711,
             sequence,
             bootstrap: None,

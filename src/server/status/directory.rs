@@ -19,6 +19,8 @@ struct Addresses {
     voters: BTreeSet<NodeId>,
     /// What members reported themselves: newer than the configuration.
     reported: BTreeMap<NodeId, ReportedAddresses>,
+    /// Where etcd's clients reach nodes, as URLs, as these reported it.
+    etcd_urls: BTreeMap<NodeId, String>,
     /// Initial members that the bootstrap of the cluster waits for, by name.
     bootstrap_awaits: Vec<String>,
     /// Members that come from another bootstrap of this cluster, by name.
@@ -58,6 +60,20 @@ impl Directory {
                 address.clone_into(place);
             }
         }
+    }
+
+    /// A node reported where etcd's clients reach it; empty if they do not.
+    pub(crate) fn learn_etcd(&self, id: NodeId, url: &str) {
+        let urls = &mut self.known.write().etcd_urls;
+        match url.is_empty() {
+            true => urls.remove(&id),
+            false => urls.insert(id, url.to_owned()),
+        };
+    }
+
+    /// Where etcd's clients reach a node, as far as it has reported that since this one started.
+    pub(crate) fn etcd_url(&self, id: NodeId) -> Option<String> {
+        self.known.read().etcd_urls.get(&id).cloned()
     }
 
     /// The bootstrap of the cluster waits for these.
@@ -192,6 +208,11 @@ mod tests {
         directory.learn(NodeId(1), "", "127.0.0.1:7400");
         directory.learn(NodeId(1), "", "");
         directory.learn(NodeId(2), "", "127.0.0.1:9");
+        directory.learn_etcd(NodeId(1), "http://127.0.0.1:2379");
+        let url = directory.etcd_url(NodeId(1));
+        assert_eq!(url.as_deref(), Some("http://127.0.0.1:2379"));
+        directory.learn_etcd(NodeId(1), "");
+        assert_eq!(directory.etcd_url(NodeId(1)), None);
         let first = directory.member(NodeId(1)).unwrap();
         assert_eq!(first.client_address, "127.0.0.1:7400");
         assert_eq!(first.peer_address, "p1:1");

@@ -11,19 +11,26 @@ mod grpc;
 )]
 #[path = "."]
 mod messages {
+    #[path = "../../../src/etcd/proto/cluster.rs"]
+    mod cluster;
     #[path = "../../../src/etcd/proto/kv.rs"]
     pub(crate) mod kv;
     #[path = "../../../src/etcd/proto/lease.rs"]
     mod lease;
+    #[path = "../../../src/etcd/proto/maintenance.rs"]
+    mod maintenance;
     #[path = "../../../src/etcd/proto/recipes.rs"]
     mod recipes;
     #[path = "../../../src/etcd/proto/watch.rs"]
     mod watch;
 
+    pub(crate) use cluster::*;
     pub(crate) use lease::*;
+    pub(crate) use maintenance::*;
     pub(crate) use recipes::*;
     pub(crate) use watch::*;
 }
+mod maintenance;
 mod recipes;
 mod watches;
 mod wire;

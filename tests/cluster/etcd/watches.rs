@@ -83,7 +83,7 @@ fn told(event: &Event) -> (i32, String, i64, i64, i64, String) {
     )
 }
 
-async fn put(channel: &Channel, key: &str, value: &str) -> i64 {
+pub(crate) async fn put(channel: &Channel, key: &str, value: &str) -> i64 {
     let put = PutRequest {
         key: bytes(key),
         value: bytes(value),

@@ -84,6 +84,7 @@ fn start(
         incarnation: Incarnation(0),
         peer_address: String::new(),
         client_address: String::new(),
+        etcd_url: String::new(),
         roster: Roster::of_addresses(
             peers
                 .iter()

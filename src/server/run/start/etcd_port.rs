@@ -45,6 +45,19 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
     Ok(Some(listener))
 }
 
+/// Where etcd's clients reach this node, as a URL; empty without a port for them.
+pub(super) fn url(config: &Config, port: Option<&EtcdListener>) -> String {
+    let (Some(port), Some(etcd)) = (port, &config.tls.etcd) else {
+        return String::new();
+    };
+    let advertised = config.advertise.etcd.clone();
+    let address = advertised.unwrap_or_else(|| port.address().to_string());
+    match etcd.tls {
+        None => format!("http://{address}"),
+        Some(_) => format!("https://{address}"),
+    }
+}
+
 /// The task that serves the port. Dropped, it ends with its connections.
 pub(super) struct EtcdService {
     address: SocketAddr,

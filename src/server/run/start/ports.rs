@@ -87,12 +87,17 @@ impl Ports {
             .node
             .directory
             .learn(identity.member_id, "", &advertised.client);
+        let etcd = etcd_port::bind(config).await?;
+        let etcd_url = etcd_port::url(config, etcd.as_ref());
+        let directory = &shared.node.directory;
+        directory.learn_etcd(identity.member_id, &etcd_url);
         let incoming = Arc::new(state_receiver(config, identity, shared, state_dirs));
         let streams = Arc::new(StreamRouter {
             incoming: incoming.clone(),
             forwards: OnceLock::new(),
         });
-        let peers = start_peers(config, identity, shared, &advertised, roster, &streams).await?;
+        let addresses = (&advertised, etcd_url);
+        let peers = start_peers(config, identity, shared, addresses, roster, &streams).await?;
         let outgoing = StateSender {
             cluster: identity.cluster_id,
             member: identity.member_id,
@@ -115,7 +120,7 @@ impl Ports {
             incoming,
             streams,
             outgoing: Arc::new(outgoing),
-            etcd: etcd_port::bind(config).await?,
+            etcd,
         })
     }
 }
@@ -142,7 +147,7 @@ async fn start_peers(
     config: &Config,
     identity: &Identity,
     shared: &Shared,
-    advertised: &AdvertisedAddresses,
+    (advertised, etcd_url): (&AdvertisedAddresses, String),
     roster: Roster,
     streams: &Arc<StreamRouter>,
 ) -> Result<Arc<Peers>, StartError> {
@@ -153,6 +158,7 @@ async fn start_peers(
         incarnation: identity.data_dir.identity().incarnation,
         peer_address: advertised.peer.clone(),
         client_address: advertised.client.clone(),
+        etcd_url,
         roster,
         limits: FrameLimits::of(&config.limits),
         admission: Admission::DEFAULT,

@@ -1,0 +1,147 @@
+//! Members, hashes, leadership and alarms, as etcd's command line asks for them.
+
+use std::collections::BTreeSet;
+
+use super::grpc::Channel;
+use super::messages::{
+    HashKvRequest, HashKvResponse, HashRequest, HashResponse, MemberListRequest,
+    MemberListResponse, MoveLeaderRequest, MoveLeaderResponse,
+};
+use super::watches::{put, started};
+use super::{EtcdCluster, etcdctl, must, run};
+use crate::harness::eventually;
+
+const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
+const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
+const MOVE_LEADER: &str = "/etcdserverpb.Maintenance/MoveLeader";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_listed_with_the_urls_of_all_and_agree_on_hashes() {
+    let mut cluster = started(3).await;
+    let mut channels = Vec::new();
+    for port in &cluster.ports {
+        channels.push(Channel::open(*port).await);
+    }
+    let members = async |channel: &Channel, linearizable| -> MemberListResponse {
+        let list = MemberListRequest { linearizable };
+        channel.ask(MEMBERS, &list).await.unwrap()
+    };
+    let urls: BTreeSet<String> = cluster
+        .ports
+        .iter()
+        .map(|it| format!("http://{it}"))
+        .collect();
+    for channel in &channels {
+        let list = members(channel, true).await;
+        let names: Vec<&str> = list.members.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["n1", "n2", "n3"]);
+        let found = list.members.iter().flat_map(|it| it.client_urls.clone());
+        assert_eq!(found.collect::<BTreeSet<_>>(), urls);
+        assert!(list.members.iter().all(|it| it.peer_urls.len() == 1));
+        assert!(list.members.iter().all(|it| !it.is_learner && it.id != 0));
+        assert_eq!(list.header.unwrap().revision, 0);
+    }
+    for number in 0..20 {
+        put(&channels[0], &format!("k{number}"), "v").await;
+    }
+    let last = put(&channels[0], "k3", "v2").await;
+    let hash = async |channel: &Channel, revision| -> Result<HashKvResponse, (i32, String)> {
+        channel.ask(HASH_KV, &HashKvRequest { revision }).await
+    };
+    let mut seen = Vec::new();
+    for revision in [last - 1, last] {
+        let of_first = hash(&channels[0], revision).await.unwrap();
+        assert_eq!(of_first.hash_revision, revision);
+        assert_eq!(of_first.compact_revision, -1);
+        for channel in &channels[1..] {
+            // It may not have applied it yet.
+            let of_other = loop {
+                match hash(channel, revision).await {
+                    Ok(hash) => break hash,
+                    Err((code, text)) => assert_eq!(code, 11, "{text}"),
+                }
+            };
+            assert_eq!(of_other.hash, of_first.hash);
+        }
+        seen.push(of_first.hash);
+    }
+    assert_ne!(seen[0], seen[1]);
+    let current: HashResponse = channels[0]
+        .ask("/etcdserverpb.Maintenance/Hash", &HashRequest {})
+        .await
+        .unwrap();
+    assert_eq!(current.hash, seen[1]);
+    let future = hash(&channels[0], last + 100).await.unwrap_err();
+    assert_eq!(future.0, 11, "{future:?}");
+
+    // One that is down is listed with its URL.
+    let (down, up) = (cluster.follower(), cluster.leader);
+    cluster.cluster.nodes[down].kill();
+    let list = members(&channels[up], false).await;
+    let found = list.members.iter().flat_map(|it| it.client_urls.clone());
+    assert_eq!(found.collect::<BTreeSet<_>>(), urls);
+
+    // Leadership moves where its holder is asked, and to members alone.
+    let ids: Vec<u64> = list.members.iter().map(|it| it.id).collect();
+    let own = list.members.iter();
+    let own = own
+        .filter(|it| it.name == format!("n{}", up + 1))
+        .map(|it| it.id);
+    let own = own.collect::<Vec<_>>()[0];
+    let third = 3 - down - up;
+    let move_to = async |place: usize, target_id| -> Result<MoveLeaderResponse, (i32, String)> {
+        let request = MoveLeaderRequest { target_id };
+        channels[place].ask(MOVE_LEADER, &request).await
+    };
+    assert_eq!(
+        move_to(third, own).await,
+        Err((9, "etcdserver: not leader".to_owned()))
+    );
+    assert!(!ids.contains(&7));
+    assert_eq!(
+        move_to(up, 7).await,
+        Err((9, "etcdserver: bad leader transferee".to_owned()))
+    );
+    assert_eq!(move_to(up, own).await, Ok(MoveLeaderResponse::default()));
+}
+
+#[test]
+fn etcdctl_looks_after_a_cluster() {
+    let Some(etcdctl) = etcdctl("maintenance by etcdctl") else {
+        return;
+    };
+    let cluster = EtcdCluster::in_the_clear(3);
+    let (leader, follower) = (
+        cluster.ports[cluster.leader],
+        cluster.ports[cluster.follower()],
+    );
+    let list = must(&etcdctl, follower, &["member", "list"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    for port in &cluster.ports {
+        assert!(list.contains(&format!("http://{port}")), "{list}");
+    }
+    must(&etcdctl, leader, &["put", "a", "1"]);
+    let all: Vec<String> = cluster.ports.iter().map(ToString::to_string).collect();
+    let hashes = run(&etcdctl, &all.join(","), &["endpoint", "hashkv"]);
+    assert!(hashes.0, "{hashes:?}");
+    let hashes: BTreeSet<&str> = hashes
+        .1
+        .lines()
+        .filter_map(|it| it.split(", ").nth(1))
+        .collect();
+    assert_eq!(hashes.len(), 1, "{hashes:?}");
+    must(&etcdctl, follower, &["defrag"]);
+    assert_eq!(must(&etcdctl, follower, &["alarm", "list"]), "");
+    assert_eq!(must(&etcdctl, follower, &["alarm", "disarm"]), "");
+    let name = format!("n{}", cluster.follower() + 1);
+    let target = list.lines().find(|line| line.contains(&name)).unwrap();
+    let target = target.split(',').next().unwrap();
+    let moved = run(&etcdctl, &all.join(","), &["move-leader", target]);
+    assert!(
+        moved.0 && moved.1.contains("Leadership transferred"),
+        "{moved:?}"
+    );
+    eventually("leadership has moved", || {
+        (cluster.cluster.leader() == Some(cluster.follower())).then_some(())
+    });
+}
