@@ -31,8 +31,8 @@ pub(crate) fn run(
         Command::Get(arguments) => peers::mixed(1.0, &arguments.load, &arguments.peer, global, out),
         Command::Put(arguments) => peers::mixed(0.0, &arguments.load, &arguments.peer, global, out),
         Command::Mixed(arguments) => {
-            let (reads, load) = (arguments.load.reads, &arguments.load.load);
-            peers::mixed(reads, load, &arguments.peer, global, out)
+            let (reads, load) = arguments.load.load();
+            peers::mixed(reads, &load, &arguments.peer, global, out)
         }
         Command::LeaseKeepalive(arguments) => peers::keep_alive(&arguments, global, out),
         Command::Watch(arguments) => peers::watch(&arguments, global, out),

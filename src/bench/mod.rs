@@ -56,7 +56,10 @@ pub fn run(
     match command {
         BenchCommand::Get(arguments) => mixed::run(1.0, &arguments, global, out),
         BenchCommand::Put(arguments) => mixed::run(0.0, &arguments, global, out),
-        BenchCommand::Mixed(arguments) => mixed::run(arguments.reads, &arguments.load, global, out),
+        BenchCommand::Mixed(arguments) => {
+            let (reads, load) = arguments.load();
+            mixed::run(reads, &load, global, out)
+        }
         BenchCommand::LeaseKeepalive(arguments) => keep_alive::run(&arguments, global, out),
         BenchCommand::LeaseExpiry(arguments) => expiry::run(&arguments, global, out),
         BenchCommand::Watch(arguments) => watch::run(&arguments, global, out),

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 
+use super::arguments::bench::BenchCommand;
 use super::arguments::{CertCommand, Format};
 use super::connection::{Connection, Connector, Surroundings, Target};
 use super::failure::Exit;
@@ -192,11 +193,28 @@ fn what_contradicts_itself_is_wrong_usage() {
         "bench get --rate -1",
         "bench get --duration soon",
         "bench mixed --reads 1.5",
+        "bench mixed --read-rate 5000",
+        "bench mixed --read-rate 5000 --write-rate 0",
+        "bench mixed --read-rate 5000 --write-rate 2000 --rate 7000",
+        "bench mixed --read-rate 5000 --write-rate 2000 --reads 0.5",
         "frobnicate",
     ] {
         let error = parse(line).expect_err(line);
         assert_eq!(error.exit_code(), 2, "{line}");
     }
+}
+
+#[test]
+fn rates_of_reads_and_of_writes_are_a_rate_and_a_share() {
+    let line = "bench mixed --read-rate 6000 --write-rate 2000 --clients 512";
+    let Command::Bench { command } = parse(line).unwrap().command else {
+        panic!("this is a load");
+    };
+    let BenchCommand::Mixed(mixed) = command else {
+        panic!("this is a mixed load");
+    };
+    let (reads, load) = mixed.load();
+    assert_eq!((reads, load.rate, load.clients), (0.75, 8000.0, 512));
 }
 
 #[test]

@@ -25,7 +25,8 @@ pub enum BenchCommand {
     /// Read and write single keys
     #[command(after_help = "Examples:
   leasehold bench mixed --reads 0.95 --distribution zipf
-  leasehold bench mixed --reads 0.5 --rate 2000 -o table")]
+  leasehold bench mixed --reads 0.5 --rate 2000 -o table
+  leasehold bench mixed --read-rate 5000 --write-rate 2000 --clients 1024")]
     Mixed(MixedArgs),
     /// Renew client leases
     #[command(after_help = "Examples:
@@ -258,9 +259,32 @@ pub struct MixedArgs {
     /// The share of reads, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
     pub reads: f64,
+    /// Reads to start per second, in place of --reads and --rate; reads and writes share --clients
+    #[arg(long, value_name = "PER SECOND", requires = "write_rate", conflicts_with_all = ["reads", "rate"], value_parser = parse_positive_rate)]
+    pub read_rate: Option<f64>,
+    /// Writes to start per second
+    #[arg(long, value_name = "PER SECOND", requires = "read_rate", value_parser = parse_positive_rate)]
+    pub write_rate: Option<f64>,
     /// The rest.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+impl MixedArgs {
+    /// The share of reads, and the load with the rate of both.
+    pub fn load(self) -> (f64, LoadArgs) {
+        let Self {
+            reads,
+            read_rate,
+            write_rate,
+            mut load,
+        } = self;
+        let (Some(of_reads), Some(of_writes)) = (read_rate, write_rate) else {
+            return (reads, load);
+        };
+        load.rate = of_reads + of_writes;
+        (of_reads / load.rate, load)
+    }
 }
 
 /// A load, and how it is measured.
@@ -364,6 +388,13 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate == 0.0 || (0.001..=1e8).contains(&rate) => Ok(rate),
         _ => Err("write requests per second between 0.001 and 100000000, or 0".to_owned()),
+    }
+}
+
+fn parse_positive_rate(text: &str) -> Result<f64, String> {
+    match parse_rate(text)? {
+        0.0 => Err("write requests per second between 0.001 and 100000000".to_owned()),
+        rate => Ok(rate),
     }
 }
 
