@@ -148,7 +148,12 @@ fn leased_get(
         consistency: Consistency::Linearizable,
         min_revision: 0,
     };
-    let captured = Captured::of(slice::from_ref(&get), published, take(buffer));
+    let captured = Captured::of(
+        slice::from_ref(&get),
+        store.shown(),
+        published,
+        take(buffer),
+    );
     let looked = captured.look(|_| {
         let point = store.get(key)?;
         Ok::<_, StoreError>(ControlFlow::Continue(point.into()))

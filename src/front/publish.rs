@@ -209,7 +209,8 @@ where
         } = self;
         let progress = kv::progress(&overlay)?;
         let run = Arc::new(Run::new(overlay.into_changes()));
-        writer.growth = writer.front.show(Arc::clone(&run));
+        let through = progress.applied.index;
+        writer.growth = writer.front.show(Arc::clone(&run), through);
         Ok(ShownBatch {
             writer,
             run,

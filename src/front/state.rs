@@ -32,6 +32,9 @@ pub struct Front<D: Database> {
     /// Shown to people only: no read is judged by it.
     compact_revision: AtomicI64,
     applied: AtomicU64,
+    /// Up to where a look may find changes. It is set before the first of them can be found, and
+    /// `applied` after the last.
+    shown: AtomicU64,
     /// What the read before has looked at.
     #[cfg(leasehold_bugs)]
     before: Mutex<Option<Look<D>>>,
@@ -105,6 +108,7 @@ impl<D: Database> Front<D> {
             revision: AtomicI64::new(0),
             compact_revision: AtomicI64::new(0),
             applied: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
             #[cfg(leasehold_bugs)]
             before: Mutex::default(),
             database,
@@ -112,6 +116,7 @@ impl<D: Database> Front<D> {
         // There is no reader yet, so the order does not matter here.
         let found = this.settled()?.progress;
         this.set_revision(&found);
+        this.shown.store(found.applied.index.0, Ordering::Release);
         this.set_applied(found.applied.index);
         Ok(this)
     }
@@ -124,6 +129,14 @@ impl<D: Database> Front<D> {
     /// The last index applied. Any read that begins later contains it.
     pub fn applied(&self) -> LogIndex {
         LogIndex(self.applied.load(Ordering::Acquire))
+    }
+
+    /// The last index of which any look may have found something. While it is ahead of
+    /// [`Self::applied`], a batch is being published: one key may be found as the batch left it, and
+    /// another, or the same by another reader, as it was before. A read that sees everything up to here
+    /// sees whatever was found before it arrived (P21).
+    pub fn shown(&self) -> LogIndex {
+        LogIndex(self.shown.load(Ordering::Acquire))
     }
 
     /// The store-wide revision.
@@ -273,8 +286,11 @@ impl<D: Database> Front<D> {
         Arc::try_unwrap(self).map(|this| this.database)
     }
 
-    /// From here on every look finds these changes.
-    pub(super) fn show(&self, run: Arc<Run>) -> Growth {
+    /// From here on every look finds these changes, of entries up to `through`.
+    pub(super) fn show(&self, run: Arc<Run>, through: LogIndex) -> Growth {
+        if !planted!(ShownLate) {
+            self.shown.store(through.0, Ordering::Release);
+        }
         self.ahead.push(run)
     }
 
@@ -295,6 +311,7 @@ impl<D: Database> Front<D> {
     }
 
     pub(super) fn set_applied(&self, applied: LogIndex) {
+        planted!(ShownLate => self.shown.store(applied.0, Ordering::Release));
         self.applied.store(applied.0, Ordering::Release);
     }
 }

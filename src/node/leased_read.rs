@@ -1,8 +1,9 @@
 //! A leased read, step by step. The order makes it linearizable, and types keep the order: each step
 //! is made from the one before and consumes it (P20, P21).
 //!
-//! 1. [`Captured`]: the batch is closed, so every read in it has arrived (A1). The commit index is
-//!    captured: the reads must see it. The lease of the current leadership is loaded, and what is
+//! 1. [`Captured`]: the batch is closed, so every read in it has arrived (A1). The last index that
+//!    any look at the state may have found is captured: the reads must see it. Nothing later was seen
+//!    anywhere, because followers commit what the leader has applied (A11). The lease of the current leadership is loaded, and what is
 //!    known of the age of this node's state if a read of the batch may report it.
 //! 2. [`Looked`]: the store was read. What was found carries the applied index and the revision of
 //!    the state in which it was found (A9, A10).
@@ -180,7 +181,7 @@ impl ClockGuard {
 #[cfg(leasehold_bugs)]
 #[derive(Debug, Default)]
 struct PreviousBatch {
-    commit: LogIndex,
+    shown: LogIndex,
     now: Option<Instant>,
     permit: Option<(Instant, ReadPermit)>,
 }
@@ -210,7 +211,8 @@ impl PreviousBatch {
 enum Ground {
     /// On what this node knows itself.
     Own {
-        commit: LogIndex,
+        /// The last index that a look at the state may have found.
+        shown: LogIndex,
         /// `None` when it does not lead.
         lease: Option<Arc<LeaseCell>>,
     },
@@ -234,20 +236,20 @@ where
     R: Read,
     B: Deref<Target = [R]>,
 {
-    /// For `reads`, which have all arrived. Each batch loads the lease itself (A1).
+    /// For `reads`, which have all arrived; `shown` was read since, from the state that will be
+    /// looked at ([`Front::shown`](crate::front::Front::shown)). Each batch loads the lease itself (A1).
     #[inline]
-    pub fn of(reads: B, published: &Published, buffer: ReadBuffer<T>) -> Self {
+    pub fn of(reads: B, shown: LogIndex, published: &Published, buffer: ReadBuffer<T>) -> Self {
         #[cfg(leasehold_bugs)]
         let mut buffer = buffer;
-        let commit = published.commit();
         #[cfg(leasehold_bugs)]
-        let commit = match () {
-            () if planted!(CommitNotCaptured) => LogIndex(0),
-            () if planted!(OlderCommit) => std::mem::replace(&mut buffer.kept.commit, commit),
-            () => commit,
+        let shown = match () {
+            () if planted!(ShownNotCaptured) => LogIndex(0),
+            () if planted!(OlderShown) => std::mem::replace(&mut buffer.kept.shown, shown),
+            () => shown,
         };
         let lease = published.lease();
-        Self::on(Ground::Own { commit, lease }, reads, published, buffer)
+        Self::on(Ground::Own { shown, lease }, reads, published, buffer)
     }
 
     #[inline]
@@ -361,12 +363,12 @@ where
                 .and_then(|staleness| staleness.bound(now));
             let mut looked = reads.iter().take(buffer.found.len());
             if let Ground::Own {
-                commit,
+                shown,
                 lease: Some(lease),
             } = &ground
                 && looked.any(|read| wants_lease(read.consistency()))
             {
-                permit = lease.permit(now, *commit);
+                permit = lease.permit(now, *shown);
                 permit = permit.filter(|_| guard.trusts(now, lease.longest()));
                 lapsed = permit.is_none();
             }

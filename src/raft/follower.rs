@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::raft::consensus::Quarantine;
 use crate::raft::role::{Follower, RoleState};
 use crate::raft::{
-    Append, AppendReply, Consensus, Heard, Heartbeat, HeartbeatReply, Message, Output, PROMISE_MAX,
-    Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin, RejoinReply,
-    RoundId, Verdict,
+    Append, AppendReply, Consensus, Fresh, Heard, Heartbeat, HeartbeatReply, Message, Output,
+    PROMISE_MAX, Payload, ReadIndex, ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin,
+    RejoinReply, RoundId, Verdict,
 };
 use crate::time::Instant;
 use crate::types::{LogIndex, NodeId, Term};
@@ -21,9 +21,9 @@ impl Consensus {
     pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
-            if let Some(name) = heartbeat.fresh {
+            if let Some(Fresh { name, index }) = heartbeat.fresh {
                 planted!(AgeOfTheAnswer => self.staleness.redraw(name, self.now));
-                self.staleness.heard(name, heartbeat.commit, &self.timing);
+                self.staleness.heard(name, index, &self.timing);
             }
         }
         self.follow_commit();

@@ -9,9 +9,10 @@ use crate::raft::published::LeaseCell;
 use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{
-    Append, AppendReply, Confirmation, Consensus, Envelope, Heard, Heartbeat, HeartbeatReply,
-    Invalidation, Message, Output, Payload, ProposalError, ReadIndex, ReadIndexReply, ReadMode,
-    ReadPermit, ReadRefusal, Rejoin, RejoinReply, RoundId, TimeoutNow, Verdict,
+    Append, AppendReply, Confirmation, Consensus, Envelope, Fresh, Heard, Heartbeat,
+    HeartbeatReply, Invalidation, Message, Output, Payload, ProposalError, ReadIndex,
+    ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin, RejoinReply, RoundId, TimeoutNow,
+    Verdict,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId};
@@ -533,7 +534,7 @@ impl Consensus {
         let target = transfer.target;
         let order = TimeoutNow {
             last,
-            commit: self.commit,
+            commit: self.frontier(),
             id: self.next_round,
         };
         self.send(target, Message::TimeoutNow(order));
@@ -576,13 +577,26 @@ impl Consensus {
 
     // What goes out.
 
+    /// What followers may commit: no more than this leader has applied, so that nothing can be seen
+    /// anywhere before a leased read sees it here (A11).
+    fn frontier(&self) -> LogIndex {
+        match planted!(FrontierUnapplied) {
+            true => self.commit,
+            false => self.applied,
+        }
+    }
+
     /// Makes a new round known, and sends each follower what it lacks, as far as its window goes.
     pub(super) fn flush_leader(&mut self) {
         let heartbeat = Heartbeat {
             round: self.newest_round(),
             promise: self.timing.lease_duration,
-            commit: self.commit,
+            commit: self.frontier(),
             fresh: None,
+        };
+        let index = match planted!(FreshOfApplied) {
+            true => heartbeat.commit,
+            false => self.commit,
         };
         let RoleState::Leader(leader) = &mut self.role else {
             return;
@@ -600,7 +614,8 @@ impl Consensus {
                 }));
             };
             if announce {
-                let fresh = progress.name.filter(|_| confirmed);
+                let name = progress.name.filter(|_| confirmed);
+                let fresh = name.map(|name| Fresh { name, index });
                 send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
             let mut needs_state = progress.needs_state;

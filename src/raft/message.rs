@@ -21,7 +21,7 @@ use crate::types::{LogId, LogIndex, NodeId, Term};
 pub const APPEND_WEIGHT_MAX: usize = 16_384;
 
 // What the bounds were chosen for.
-const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 128);
+const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 144);
 
 /// A message with its sender, receiver and the sender's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -200,13 +200,23 @@ pub struct Heartbeat {
     pub round: RoundId,
     /// How long the receiver is asked to support no election.
     pub promise: Duration,
-    /// The leader's commit index. The receiver follows as far as it knows its log to be the
+    /// What the leader has committed and applied itself: nothing can be seen anywhere before it
+    /// can be seen at the leader (A11). The receiver commits it as far as it knows its log to be the
     /// leader's.
     pub commit: LogIndex,
-    /// The receiver's [`HeartbeatReply::name`] that was in when this was created, if the leader's
-    /// lease held then: `commit` covers everything acknowledged before the receiver drew that
-    /// name. So the receiver knows, by its own clock alone, how old its state can be.
-    pub fresh: Option<RoundId>,
+    /// How old the receiver's state can be, if the leader's lease held when this was created.
+    pub fresh: Option<Fresh>,
+}
+
+/// Everything that was acknowledged before the receiver drew `name` is at or below `index`. So the
+/// receiver knows, by its own clock alone, how old its state can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fresh {
+    /// The receiver's [`HeartbeatReply::name`] that was in when this was created.
+    pub name: RoundId,
+    /// The leader's commit index, which may be ahead of [`Heartbeat::commit`]. The receiver commits
+    /// nothing because of it.
+    pub index: LogIndex,
 }
 
 /// What every answer to a leader says.
@@ -280,7 +290,7 @@ pub struct Conflict {
 pub struct TimeoutNow {
     /// The last entry of the leader's log. It is committed.
     pub last: LogId,
-    /// The leader's commit index.
+    /// As [`Heartbeat::commit`].
     pub commit: LogIndex,
     /// Names this transfer, for traces.
     pub id: u64,

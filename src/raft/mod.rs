@@ -63,7 +63,7 @@ pub use consensus::Consensus;
 pub use entry::{Entry, Payload, ReadMode};
 pub(crate) use leader_lease::LeaderLease;
 pub use message::{
-    APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Heard,
+    APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Fresh, Heard,
     Heartbeat, HeartbeatReply, LogOrigin, Message, PreVote, PreVoteReply, ReadIndex,
     ReadIndexReply, Reason, Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote,
     VoteReply,

@@ -221,7 +221,8 @@ impl LeaseCell {
     }
 
     /// The right to answer one batch of reads. `now` was read after the requests had arrived and
-    /// after their snapshot was taken; `captured` is the commit index captured after they arrived.
+    /// after their state was read; `captured` is the last index that any look at that state may have
+    /// found, captured after they arrived.
     /// Counts a rejection where there is none.
     pub fn permit(&self, now: Instant, captured: LogIndex) -> Option<ReadPermit> {
         let permit = self.check(now, captured);

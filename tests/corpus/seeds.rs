@@ -18,8 +18,8 @@ use leasehold::kv::{
     Command, LeaseGrant, LeaseMark, LeaseMarkKind, MemStore, Operation, Space, Span, View,
 };
 use leasehold::raft::{
-    Append, AppendReply, Configuration, Entry, Envelope, Heard, Heartbeat, LogBase, LogOrigin,
-    Message, Payload, RoundId, Verdict, Vote,
+    Append, AppendReply, Configuration, Entry, Envelope, Fresh, Heard, Heartbeat, LogBase,
+    LogOrigin, Message, Payload, RoundId, Verdict, Vote,
 };
 use leasehold::types::{
     BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term,
@@ -218,7 +218,10 @@ fn heartbeat() -> Heartbeat {
         round: RoundId(5),
         promise: std::time::Duration::from_millis(500),
         commit: LogIndex(2),
-        fresh: Some(RoundId(3)),
+        fresh: Some(Fresh {
+            name: RoundId(3),
+            index: LogIndex(4),
+        }),
     }
 }
 

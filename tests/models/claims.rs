@@ -320,7 +320,7 @@ impl World {
         if published.lease().is_none_or(|now| !Arc::ptr_eq(&now, cell)) {
             return;
         }
-        if let Some(permit) = cell.permit(replica.clock, published.commit())
+        if let Some(permit) = cell.permit(replica.clock, replica.applied)
             && permit.index() < self.ledger.exposed
         {
             let (index, exposed) = (permit.index(), self.ledger.exposed);

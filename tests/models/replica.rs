@@ -54,8 +54,6 @@ impl Disk {
 pub(crate) struct Session {
     /// The lease object it loaded (A1).
     pub(crate) cell: Arc<LeaseCell>,
-    /// The commit index it captured, after the request had arrived.
-    pub(crate) captured: LogIndex,
     /// What its snapshot contains.
     pub(crate) snapshot: LogIndex,
     /// What anybody could have seen before the request arrived.
@@ -212,7 +210,7 @@ impl Replica {
         }
         if let Some(session) = &self.session {
             reader(&session.cell);
-            (session.captured, session.snapshot, session.exposed).hash(&mut hasher);
+            (session.snapshot, session.exposed).hash(&mut hasher);
         }
         self.cell.is_some().hash(&mut hasher);
         self.session.is_some().hash(&mut hasher);

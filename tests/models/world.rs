@@ -440,7 +440,6 @@ impl World {
                 self.left.reads -= 1;
                 replica.session = Some(Session {
                     cell,
-                    captured: replica.core.published().commit(),
                     snapshot: replica.applied,
                     exposed,
                 });
@@ -452,7 +451,7 @@ impl World {
                 let Some(session) = replica.session.take() else {
                     return false;
                 };
-                let permit = session.cell.permit(replica.clock, session.captured);
+                let permit = session.cell.permit(replica.clock, session.snapshot);
                 replica.seal(scope.steps_back(&self.left));
                 if permit.is_some_and(|permit| session.snapshot < permit.index()) {
                     scope.marks.note(Mark::SnapshotTooOld);

@@ -59,6 +59,7 @@ impl World {
     pub(crate) fn session_takes(&mut self, node: usize, connection: usize) {
         let batch_max = self.options.batch_max;
         let marks = &mut self.judge.marks;
+        let shown = self.machines[node].disk.state.shown();
         let process = self.machines[node].process.as_mut().expect("it runs");
         let session = process.sessions.get_mut(&connection).expect("it was rung");
         let mut reads = std::mem::take(&mut session.spare);
@@ -81,7 +82,7 @@ impl World {
             marks.hit(Mark::BatchOfSeveral);
         }
         let buffer = std::mem::take(&mut session.buffer);
-        let captured = Captured::of(reads, &process.published, buffer);
+        let captured = Captured::of(reads, shown, &process.published, buffer);
         session.batch = Some(Batch::Captured(captured));
         self.hand_on(node, connection, handed);
         self.then(node, Work::SessionReads(connection));

@@ -177,6 +177,11 @@ impl State {
         self.front().applied()
     }
 
+    /// The last index of which a look may have found something.
+    pub(crate) fn shown(&self) -> LogIndex {
+        self.front().shown()
+    }
+
     /// Applies entries, and leaves them to be published; `listening` wants to know what they change.
     pub(crate) fn apply(
         &mut self,

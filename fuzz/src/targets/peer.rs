@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use leasehold::raft::{
     Append, AppendReply, Ballot, Configuration, Confirmation, Conflict, Consensus, Entry, Envelope,
-    Heard, Heartbeat, HeartbeatReply, LogOrigin, Message, Payload, PreVote, PreVoteReply,
+    Fresh, Heard, Heartbeat, HeartbeatReply, LogOrigin, Message, Payload, PreVote, PreVoteReply,
     ReadIndex, ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow,
     UnsavedState, Verdict, Vote, VoteReply,
 };
@@ -247,7 +247,10 @@ impl Peers {
             round: self.round(draw),
             promise: length(draw),
             commit: self.index(draw, node),
-            fresh: draw.bool().then(|| RoundId(draw.number(&[self.name]))),
+            fresh: draw.bool().then(|| Fresh {
+                name: RoundId(draw.number(&[self.name])),
+                index: self.index(draw, node),
+            }),
         }
     }
 

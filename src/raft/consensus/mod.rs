@@ -1011,12 +1011,8 @@ impl Consensus {
 
     fn publish(&self) {
         let (role, leader) = (self.role_now(), self.known_leader());
-        let commit = if planted!(CommitPublishedLate) {
-            self.commit.min(self.handed_out)
-        } else {
-            self.commit
-        };
-        self.published.update(commit, self.hard.term, role, leader);
+        self.published
+            .update(self.commit, self.hard.term, role, leader);
     }
 
     /// What must hold after every input, whatever it was.

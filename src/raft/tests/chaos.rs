@@ -538,7 +538,10 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         round,
         promise,
         commit: LogIndex(absurd(rng)),
-        fresh: rng.bool().then_some(round),
+        fresh: rng.bool().then(|| Fresh {
+            name: round,
+            index: LogIndex(absurd(rng)),
+        }),
     };
     let heard = Heard {
         round,

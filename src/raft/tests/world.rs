@@ -378,8 +378,7 @@ impl World {
         let now = site.clock(real);
         let published = site.node().published();
         let cell = published.lease()?;
-        let captured = published.commit();
-        let permit = cell.permit(now, captured)?;
+        let permit = cell.permit(now, site.applied)?;
         assert!(
             self.lies || permit.index() >= exposed,
             "n{id} would serve {} when {exposed} has been seen",

@@ -219,7 +219,10 @@ impl Sessions {
         };
         let (published, buffer) = (&self.node.published, ReadBuffer::default());
         let captured = match permit {
-            None => Captured::of(slice::from_ref(&demand), published, buffer),
+            None => {
+                let shown = self.serving.store.shown();
+                Captured::of(slice::from_ref(&demand), shown, published, buffer)
+            }
             permit => Captured::released(&demand, permit, published, buffer),
         };
         let ReadResult::Answer(answer) = self.look_at_snapshot(captured)? else {

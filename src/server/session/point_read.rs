@@ -69,6 +69,7 @@ impl Session {
         // The batch is closed.
         let captured = Captured::of(
             reads,
+            shared.serving.store.shown(),
             &shared.node.published,
             std::mem::take(&mut self.found),
         );

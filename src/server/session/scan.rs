@@ -222,7 +222,8 @@ impl Scan {
                     },
                     min_revision,
                 };
-                let captured = Captured::of(slice::from_ref(&demand), published, buffer);
+                let shown = self.shared.serving.store.shown();
+                let captured = Captured::of(slice::from_ref(&demand), shown, published, buffer);
                 self.shared.look_at_snapshot(captured)
             }
         }

@@ -21,7 +21,7 @@ use crate::leased_read::{Captured, Demand, ReadBuffer, ReadResult, Reader, Sourc
 use crate::raft::{
     AppendReply, Ballot, Configuration, Consensus, Entry, Envelope, HardState, Heard,
     HeartbeatReply, Input, LeaseCell, Message, Output, Payload, PreVoteReply, Published,
-    ReadPermit, RestoredState, Timing, Verdict, VoteReply,
+    RestoredState, Timing, Verdict, VoteReply,
 };
 use crate::time::{Clock, Instant};
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -34,7 +34,8 @@ const PEER: NodeId = NodeId(2);
 /// What the leader's thread and the session's share.
 struct Shared {
     published: Arc<Published>,
-    /// The store's applied index, as the state thread publishes it.
+    /// What a look at the store may find, and what is applied, as the state thread publishes them.
+    shown: AtomicU64,
     applied: AtomicU64,
     /// The last index that anybody outside of this node has seen the effect of.
     seen: AtomicU64,
@@ -131,9 +132,23 @@ impl Leader {
         }
     }
 
+    /// Begins a round, and whether its followers are told to commit `index`.
+    fn tells_in_next_round(&mut self, index: LogIndex) -> bool {
+        self.sent.clear();
+        self.now = self.now + Duration::from_millis(60);
+        self.node.handle(self.now, Input::Tick);
+        self.drain();
+        self.sent.iter().any(|envelope| match &envelope.message {
+            Message::Heartbeat(heartbeat) => heartbeat.commit >= index,
+            Message::Append(append) => append.heartbeat.commit >= index,
+            _ => false,
+        })
+    }
+
     /// The state machine applies everything committed and publishes it; only then consensus hears
     /// of it.
     fn apply(&mut self, shared: &Shared) {
+        shared.shown.store(self.committed.0, Ordering::Release);
         shared.applied.store(self.committed.0, Ordering::Release);
         self.node.handle(self.now, Input::Applied(self.committed));
         self.drain();
@@ -156,15 +171,10 @@ impl Leader {
         self.node.published()
     }
 
-    /// The right to answer a read for which `captured` was committed.
-    pub(crate) fn permit(&self, captured: LogIndex) -> ReadPermit {
-        let cell = self.published().lease().unwrap();
-        cell.permit(self.now, captured).unwrap()
-    }
-
     fn shared(&self, seen: u64) -> Arc<Shared> {
         Arc::new(Shared {
             published: self.node.published(),
+            shown: AtomicU64::new(self.committed.0),
             applied: AtomicU64::new(self.committed.0),
             seen: AtomicU64::new(seen),
         })
@@ -235,6 +245,7 @@ fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
     let get = LINEARIZABLE;
     let captured = Captured::of(
         slice::from_ref(&get),
+        LogIndex(shared.shown.load(Ordering::Acquire)),
         &shared.published,
         ReadBuffer::default(),
     );
@@ -252,8 +263,8 @@ fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
     }
 }
 
-/// P20, P21: a write is committed, and a follower hears of it with the next message and shows it to
-/// somebody; a read that arrives here after that, under the lease, sees it as well.
+/// P20, P21, A11: a write is committed, and a follower hears of that with one of the next messages and
+/// shows the write to somebody; a read that arrives here after that, under the lease, sees it as well.
 pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
     let mut leader = Leader::with_lease();
     let write = leader
@@ -279,18 +290,12 @@ pub(crate) fn a_read_sees_what_anybody_has_seen_before_it_arrived() {
     });
 
     leader.answer_all();
-    // A follower is told the commit index with the next round.
-    leader.now = leader.now + Duration::from_millis(60);
-    leader.node.handle(leader.now, Input::Tick);
-    leader.drain();
-    let told = leader.sent.iter().any(|envelope| match &envelope.message {
-        Message::Heartbeat(heartbeat) => heartbeat.commit >= write.index,
-        Message::Append(append) => append.heartbeat.commit >= write.index,
-        _ => false,
-    });
-    assert!(told, "the commit index has left the node");
-    shared.seen.store(write.index.0, Ordering::Release);
+    if leader.tells_in_next_round(write.index) {
+        shared.seen.store(write.index.0, Ordering::Release);
+    }
     leader.apply(&shared);
+    assert!(leader.tells_in_next_round(write.index));
+    shared.seen.store(write.index.0, Ordering::Release);
     session.join().unwrap();
 }
 

@@ -26,12 +26,12 @@ macro_rules! models {
 }
 
 models! {
-    lease::a_read_sees_what_anybody_has_seen_before_it_arrived: ["CommitNotCaptured"],
+    lease::a_read_sees_what_anybody_has_seen_before_it_arrived: ["FrontierUnapplied"],
     lease::a_renewal_holds_whole_and_after_what_it_rests_on: ["OrderRelaxed"],
     lease::a_lease_is_void_before_its_end_is_told: ["ReleaseWhileServing", "StepDownKeepsLease"],
     lease::a_new_leadership_serves_nothing_below_its_floor: ["NoFloor"],
     store::a_read_has_what_was_applied_before_it_from_the_cache:
-        ["PermitIndexIgnored", "AppliedBeforeShown"],
+        ["PermitIndexIgnored", "AppliedBeforeShown", "ShownNotCaptured", "ShownLate"],
     store::a_read_has_what_was_applied_before_it_from_the_database:
         ["AppliedBeforeShown", "AppliedReadLater"],
     store::a_read_during_a_hand_over_finds_what_was_applied:

@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
+use std::slice;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -80,8 +81,6 @@ impl Database for Map {
 /// What readers share with the thread that applies.
 struct World {
     handle: Handle<Map>,
-    /// What consensus has published as committed, in entries.
-    commit: AtomicU64,
     /// Permits reads as its consensus does, which does nothing else here.
     leader: Leader,
 }
@@ -107,7 +106,6 @@ impl Applier {
         let writer = Writer::new(front);
         let world = World {
             handle: writer.handle(),
-            commit: AtomicU64::new(0),
             leader: Leader::with_lease(),
         };
         let mut this = Self {
@@ -125,7 +123,6 @@ impl Applier {
     /// The next entry is committed, applied and published.
     fn applies(&mut self, entry: Entry) {
         self.applied += 1;
-        self.world.commit.store(self.applied, Ordering::Release);
         let operation = match entry {
             Entry::Nothing => None,
             Entry::Put(key) => Some(Operation::Put(PutRequest {
@@ -172,14 +169,13 @@ impl World {
         self.handle.load().get(KEY).unwrap()
     }
 
-    /// Reads the key as the server does once the driver has released a read for what was committed
-    /// when it arrived. None if that is not applied yet.
+    /// Reads the key as the server does. None while a batch is being published of which a read before
+    /// this one may have found something.
     fn leased_get(&self) -> Option<Point> {
-        let permit = self
-            .leader
-            .permit(LogIndex(self.commit.load(Ordering::Acquire)));
         let (get, published) = (LINEARIZABLE, self.leader.published());
-        let captured = Captured::released(&get, Some(permit), &published, ReadBuffer::default());
+        let shown = self.handle.load().shown();
+        let reads = slice::from_ref(&get);
+        let captured = Captured::of(reads, shown, &published, ReadBuffer::default());
         let looked = captured.look(|_| {
             let point = self.get();
             Ok::<_, Infallible>(ControlFlow::Continue(Source {
@@ -224,7 +220,7 @@ fn writes_against_readers(room: usize, through: u64, readers: &[usize]) {
 /// What was published before the read began is in it (A7), the revision of the reply is one at
 /// which it was so (A10), and no reader that is answered goes back behind what it has seen. That last
 /// is not the cache's doing alone: one read may find in the database what the next does not find in the
-/// cache yet. But then the entry was committed before the first, so the second has captured it, and
+/// cache yet. But then the entry was shown before the first, so the second has captured it, and
 /// is not answered from a state without it (P21).
 fn look(world: &World, last: u64) -> u64 {
     let Some(point) = world.leased_get() else {
@@ -411,7 +407,6 @@ impl Applier {
         self.writer = Writer::new(Front::open(database, ROOM).unwrap());
         self.world = Arc::new(World {
             handle: self.writer.handle(),
-            commit: AtomicU64::new(self.applied),
             leader: Leader::with_lease(),
         });
     }

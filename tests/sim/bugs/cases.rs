@@ -148,9 +148,9 @@ pub(super) const CASES: &[Case] = &[
     witness(&[FillWithoutTicket]),
     witness(&[AppliedReadLater]),
     witness(&[RevisionReadLater]),
-    seeds(&[OlderCommit], Aim::Play(20), 300, &["L2"]),
+    seeds(&[OlderShown], Aim::PlayPreempted(20), 300, &["L2"]),
     seeds(&[PermitIndexIgnored], Aim::Play(20), 100, &["L7", "L2"]),
-    seeds(&[CommitNotCaptured], Aim::Play(20), 300, &["L2"]),
+    seeds(&[ShownNotCaptured], Aim::PlayPreempted(20), 300, &["L2"]),
     seeds(
         &[AppliedBeforeShown],
         Aim::PlayPreempted(20),
@@ -164,7 +164,9 @@ pub(super) const CASES: &[Case] = &[
         &["L2", "K1"],
     ),
     seeds(&[ReadUnapplied], Aim::Drawn, 40, &["P21"]),
-    seeds(&[CommitPublishedLate], Aim::Play(20), 300, &["L2"]),
+    seeds(&[ShownLate], Aim::PlayPreempted(20), 300, &["L2"]),
+    seeds(&[FrontierUnapplied], Aim::Play(20), 300, &["L2"]),
+    seeds(&[FreshOfApplied], Aim::Play(20), 300, &["L8"]),
     seeds(&[NoFloor, LeaseReadyAtOnce], Aim::Play(9), 100, &["L2"]),
     seeds(
         &[NoFloor, LeaseReadyByCommit],

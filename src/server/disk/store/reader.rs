@@ -40,6 +40,11 @@ impl StateReader {
         self.current.load().applied()
     }
 
+    /// The last index of which any look may have found something (P21).
+    pub fn shown(&self) -> LogIndex {
+        self.current.load().shown()
+    }
+
     /// The store-wide revision.
     pub fn revision(&self) -> i64 {
         self.current.load().revision()

@@ -907,7 +907,13 @@ fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
         consistency: Consistency::LeaseOnly,
         min_revision: 0,
     };
-    let captured = Captured::of(slice::from_ref(&demand), &published, ReadBuffer::default());
+    let shown = world.shared.serving.store.shown();
+    let captured = Captured::of(
+        slice::from_ref(&demand),
+        shown,
+        &published,
+        ReadBuffer::default(),
+    );
     let result = world.shared.look_at_snapshot(captured).unwrap();
     let ReadResult::Answer(answer) = result else {
         panic!("the lease holds: {:?}", published.lease());
