@@ -267,6 +267,12 @@ impl Consensus {
         mode: ReadMode,
         confirmed: Option<Confirmation>,
     ) {
+        if let Some(Confirmation { index, .. }) = confirmed
+            && let RoleState::Leader(leader) = &mut self.role
+            && let Some(progress) = leader.peers.get_mut(&peer)
+        {
+            progress.awaits = progress.awaits.max(index);
+        }
         let reply = ReadIndexReply {
             name,
             mode,
@@ -586,7 +592,8 @@ impl Consensus {
         }
     }
 
-    /// Makes a new round known, and sends each follower what it lacks, as far as its window goes.
+    /// Makes a new round known, and sends each follower what it lacks, as far as its window goes. One
+    /// whose reads wait for what may be committed now is told so at once.
     pub(super) fn flush_leader(&mut self) {
         let heartbeat = Heartbeat {
             round: self.newest_round(),
@@ -613,9 +620,10 @@ impl Consensus {
                     message,
                 }));
             };
-            if announce {
+            if announce || progress.wants_notice(heartbeat.commit) && progress.next > last {
                 let name = progress.name.filter(|_| confirmed);
                 let fresh = name.map(|name| Fresh { name, index });
+                progress.told = heartbeat.commit;
                 send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
             let mut needs_state = progress.needs_state;
@@ -635,6 +643,7 @@ impl Consensus {
                 let entries = self.log.run(progress.next, bytes_max, streams);
                 let through = entries.last().map_or(base, |entry| entry.id.index);
                 progress.sent(through, heartbeat.round);
+                progress.told = heartbeat.commit;
                 send(Message::Append(Append {
                     heartbeat,
                     base: LogId::new(base, term),

@@ -49,6 +49,10 @@ pub(super) struct Progress {
     /// The newest round when something was last sent: who has not heard of a later one may not
     /// have got it yet.
     sent_in: RoundId,
+    /// How far it was told to commit last.
+    pub(super) told: LogIndex,
+    /// The reads of a question of its wait until it has applied this.
+    pub(super) awaits: LogIndex,
     /// What it last said it knows to be ours.
     verified: LogIndex,
     /// Since when it has lacked something that was sent, without getting on.
@@ -103,6 +107,8 @@ impl Progress {
             name: None,
             questions: 0,
             sent_in: RoundId(0),
+            told: LogIndex(0),
+            awaits: LogIndex(0),
             verified: LogIndex(0),
             lacking_since: None,
             patience: heartbeat * 2,
@@ -280,6 +286,12 @@ impl Progress {
         }
     }
 
+    /// Whether reads of its wait to be told to commit what may be committed through `frontier`. They
+    /// need not wait for a heartbeat.
+    pub(super) fn wants_notice(&self, frontier: LogIndex) -> bool {
+        self.told < self.awaits && self.awaits <= frontier
+    }
+
     /// An append with entries up to `through` is on its way, and says that `round` is the newest.
     pub(super) fn sent(&mut self, through: LogIndex, round: RoundId) {
         self.sent_in = round;
@@ -315,6 +327,8 @@ impl Progress {
             name,
             questions,
             sent_in,
+            told,
+            awaits,
             verified,
             lacking_since,
             patience,
@@ -322,7 +336,7 @@ impl Progress {
             snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
-        digest.value(forgot);
+        digest.value(&(forgot, told, awaits));
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {
