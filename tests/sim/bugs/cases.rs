@@ -166,7 +166,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[ReadUnapplied], Aim::Drawn, 40, &["P21"]),
     seeds(&[ShownLate], Aim::PlayPreempted(20), 300, &["L2"]),
     seeds(&[FrontierUnapplied], Aim::Play(20), 300, &["L2"]),
-    seeds(&[FreshOfApplied], Aim::Play(20), 300, &["L8"]),
+    seeds(&[FreshOfApplied], Aim::Play(20), 800, &["L8"]),
     seeds(&[NoFloor, LeaseReadyAtOnce], Aim::Play(9), 100, &["L2"]),
     seeds(
         &[NoFloor, LeaseReadyByCommit],
