@@ -19,7 +19,7 @@ use leasehold::planted::{Bug, PlantedBugs, plant, was_reached};
 
 use crate::scope::Scope;
 use crate::scopes::*;
-use crate::{scopes, search};
+use crate::search;
 
 /// Bugs that are planted together, in which model, and what it says.
 struct Case {
@@ -71,6 +71,10 @@ const CASES: &[Case] = &[
     breaks("L2", &[QuorumReadNoFloor], quorum_reads),
     breaks("L2", &[QuorumReadNoFloor, QuorumReadUnready], quorum_reads),
     breaks("L8", &[AgeOfNewestName], ages),
+    // Memory that is lost.
+    breaks("R1", &[BootstrapByMajority], bootstraps),
+    breaks("R7", &[VoteIsProof], bootstraps),
+    breaks("O2", &[WipedPromises], wiped_voters),
     // Measuring the interval.
     breaks("O2", &[AckTime], rounds),
     breaks("O2", &[RoundStampedLate], rounds),
@@ -91,6 +95,7 @@ const CASES: &[Case] = &[
     breaks("O2", &[SelfCampaign], rounds),
     hidden("the gate before the vote", &[PreVoteUngated], pre_votes),
     breaks("O2", &[PreVoteOnly], rounds),
+    breaks("O2", &[PromiseDropped], crossed_pre_votes),
     breaks("O2", &[CandidacyGoesOn, UncheckedCampaign], pre_votes),
     hidden(
         "the gate before the campaign",
@@ -104,6 +109,10 @@ const CASES: &[Case] = &[
     // Handing over.
     breaks("P9", &[NoBurn], handovers),
     breaks("P9", &[ResumeBurn], late_words),
+    // A lease begins with the first entry of its leader on a quorum's disks. Who has that entry is no longer equal
+    // to what the earlier leader named; and who lacks it gets no votes of that quorum.
+    hidden("the comparison of logs", &[LateTransferWord], late_orders),
+    breaks("O2", &[LateTransferWord, TransferUnequal], late_orders),
     breaks("O2", &[VotePromiseNotMade], handovers),
     breaks("O2", &[VotesArePromises], rivals),
     breaks("O2", &[ReleaseWhileServing], releases),
@@ -132,7 +141,6 @@ const UNSETTLED: &[Case] = &[
     ),
     hidden("the term of an answer", &[RoundsStartOver], twice_leader),
     hidden("the term of an answer", &[UnknownRoundIsNow], twice_leader),
-    breaks("O2", &[PromiseDropped], rivals),
     hidden(
         "the end of a pre-vote by a heartbeat",
         &[UncheckedCampaign],
@@ -140,7 +148,6 @@ const UNSETTLED: &[Case] = &[
     ),
     hidden("the lease voided by the term", &[LeaderVotes], rounds),
     breaks("O2", &[StickyTransferFlag], stale_authority),
-    breaks("O2", &[LateTransferWord], stale_authority),
     breaks("O2", &[ReleaseByAnybody], releases),
     breaks("O2", &[ReleaseEndsBlackout], released_restarts),
     hidden("A7", &[LeaseReadyByCommit], fresh_reads),

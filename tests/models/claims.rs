@@ -10,7 +10,6 @@ use leasehold::raft::{
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
 use crate::marks::Mark;
-use crate::replica::entries_through;
 use crate::scope::{QUANTUM, QUANTUM_DIVISOR, Scope};
 use crate::world::{NODES, World};
 
@@ -113,7 +112,7 @@ impl World {
                     ));
                 }
                 if let Verdict::Durable(through) = reply.verdict {
-                    let through = entries_through(through);
+                    let through = replica.disk.through(through);
                     let (log, disk) = (replica.log(), &replica.disk.entries);
                     if log
                         .get(..through)
@@ -139,7 +138,7 @@ impl World {
             return;
         };
         let replica = self.replicas[n].clone();
-        let from = entries_through(first.id.index) - 1;
+        let from = replica.disk.through(first.id.index) - 1;
         for (position, committed) in self.ledger.committed.iter().enumerate().skip(from) {
             let old = replica.disk.entries.get(position).map(hash_of);
             let new = unsaved.entries.get(position - from).map(hash_of);
@@ -171,7 +170,7 @@ impl World {
             return;
         }
         let log = replica.log();
-        let commit = entries_through(status.commit);
+        let commit = replica.disk.through(status.commit);
         Arc::make_mut(&mut self.replicas[n]).looked_at = status.commit;
         let id = self.replicas[n].id;
         if log.len() < commit {
@@ -193,8 +192,11 @@ impl World {
                 }
                 None => {
                     let holders = self.replicas.iter();
-                    let holders =
-                        holders.filter(|other| other.disk.entry(entry.id.index) == Some(entry));
+                    // What a member acknowledged before it was wiped still counts: no quorum does without those
+                    // who have it until it has everything back.
+                    let holders = holders.filter(|other| {
+                        other.disk.entry(entry.id.index) == Some(entry) || other.disk.wiped
+                    });
                     if holders.count() * 2 <= self.replicas.len() {
                         return self.fail(format!(
                             "R7: {id} commits {}, which no quorum holds durably",

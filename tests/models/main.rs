@@ -106,9 +106,10 @@ macro_rules! models {
 
 models! {
     elections batches logs writes figure_8 quorum_reads follower_reads
-    rounds conflicts restarts unequal_promises rivals pre_votes twice_leader
-    handovers stale_authority late_words releases released_restarts late_votes
+    rounds conflicts restarts unequal_promises rivals pre_votes crossed_pre_votes twice_leader
+    handovers stale_authority late_orders late_words releases released_restarts late_votes
     steps_back two_clocks fresh_reads ages
+    bootstraps wiped_voters
 }
 
 /// The control: clocks that differ by more than the settings allow break a lease.

@@ -46,6 +46,8 @@ marks! {
     QuorumRead
     /// Something was known of how old a state is.
     Age
+    /// A member lost everything that was on its disk.
+    Wiped
     /// A process ended while something that it had wanted written was not.
     WriteLost
 }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use leasehold::raft::{
     Configuration, Consensus, Entry, HardState, LeaseCell, RestoredState, Ticket, Timing,
     UnsavedState,
@@ -19,25 +20,48 @@ pub(crate) const BASE: LogId = LogId {
     term: Term(0),
 };
 
-/// How many entries a log has that ends at `index`.
-pub(crate) fn entries_through(index: LogIndex) -> usize {
-    usize::try_from(index.0 - BASE.index.0).expect("logs of models are short")
-}
+/// Where they begin in models of a bootstrap.
+pub(crate) const NOTHING: LogId = LogId {
+    index: LogIndex(0),
+    term: Term(0),
+};
 
 /// What a crash leaves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Disk {
     pub(crate) hard: HardState,
+    /// What lies before the entries.
+    pub(crate) base: LogId,
     pub(crate) entries: Vec<Entry>,
+    /// It may have held something that it has forgotten.
+    pub(crate) unproven: bool,
+    /// It did, and the replica has not got everything back since.
+    pub(crate) wiped: bool,
 }
 
 impl Disk {
+    /// One that holds nothing behind `base`. A replica that begins with nothing at all is unproven.
+    pub(crate) fn after(base: LogId) -> Self {
+        Self {
+            hard: HardState::default(),
+            base,
+            entries: Vec::new(),
+            unproven: base == NOTHING,
+            wiped: false,
+        }
+    }
+
+    /// How many entries a log has that ends at `index`.
+    pub(crate) fn through(&self, index: LogIndex) -> usize {
+        usize::try_from(index.0 - self.base.index.0).expect("logs of models are short")
+    }
+
     pub(crate) fn write(&mut self, unsaved: &UnsavedState) {
         if let Some(hard) = unsaved.hard_state {
             self.hard = hard;
         }
         if let Some(first) = unsaved.entries.first() {
-            let keep = entries_through(first.id.index) - 1;
+            let keep = self.through(first.id.index) - 1;
             assert!(keep <= self.entries.len(), "writes leave no hole");
             self.entries.truncate(keep);
             self.entries.extend(unsaved.entries.iter().cloned());
@@ -45,7 +69,7 @@ impl Disk {
     }
 
     pub(crate) fn entry(&self, index: LogIndex) -> Option<&Entry> {
-        self.entries.get(entries_through(index).checked_sub(1)?)
+        self.entries.get(self.through(index).checked_sub(1)?)
     }
 }
 
@@ -102,16 +126,20 @@ impl Replica {
     ) -> Self {
         let restored = RestoredState {
             hard_state: disk.hard,
-            base: BASE,
+            base: disk.base,
             base_configuration: configuration.clone(),
             entries: disk.entries.clone(),
             applied,
             quarantined: false,
-            unproven: false,
+            unproven: disk.unproven,
             restored_from: None,
             diverged: None,
             lease_tripped: false,
-            ..RestoredState::default()
+            // No two bootstraps are alike.
+            bootstrap_command: match disk.base {
+                NOTHING => Bytes::from_owner([id.0.to_le_bytes(), life.to_le_bytes()].concat()),
+                _ => Bytes::new(),
+            },
         };
         // The core mixes the clock into the seed. Taken out again, rounds are named by the life
         // alone, and equal states have equal names.
@@ -122,6 +150,7 @@ impl Replica {
             id,
             timing,
             core: Arc::new(core),
+            looked_at: disk.base.index,
             disk,
             writes: VecDeque::new(),
             clock,
@@ -132,7 +161,6 @@ impl Replica {
             session: None,
             asked: None,
             digest: 0,
-            looked_at: BASE.index,
         }
     }
 
@@ -179,7 +207,7 @@ impl Replica {
     pub(crate) fn log(&self) -> Vec<Entry> {
         let mut log = Disk {
             entries: self.disk.entries.clone(),
-            ..Disk::default()
+            ..Disk::after(self.disk.base)
         };
         for (_, unsaved) in &self.writes {
             log.write(unsaved);

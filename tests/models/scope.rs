@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::raft::{Configuration, Envelope, Timing, TimingOptions};
-use leasehold::types::NodeId;
+use leasehold::types::{LogId, NodeId};
 use stateright::{Model, Property};
 
 use crate::marks::{Mark, Marks};
+use crate::replica::BASE;
 use crate::world::{Action, Left, NODES, World};
 
 /// The one property: which claim does not, the world says.
@@ -48,6 +49,8 @@ pub(crate) struct Scope {
     /// How fast clocks may run. Each possibility is gone through from its own beginning.
     pub(crate) clocks: Vec<[Rate; NODES as usize]>,
     pub(crate) configuration: Configuration,
+    /// Where all logs begin.
+    pub(crate) base: LogId,
     pub(crate) begin: Begin,
     pub(crate) left: Left,
     /// How many steps from its beginning everything is gone through, where the model is too large
@@ -75,6 +78,8 @@ pub(crate) struct Scope {
     pub(crate) large_command: bool,
     /// The replicas whose election timers may run out.
     pub(crate) candidates: &'static [usize],
+    /// The replicas that may lose their disks.
+    pub(crate) wiped: &'static [usize],
     /// The replicas to whom leaders hand over.
     pub(crate) heirs: &'static [usize],
     /// The rules that are taken away.
@@ -157,6 +162,7 @@ impl Scope {
                 voters: (1..=NODES).map(NodeId).collect(),
                 ..Configuration::default()
             },
+            base: BASE,
             begin,
             left,
             steps: None,
@@ -170,6 +176,7 @@ impl Scope {
             step_back: 0,
             large_command: false,
             candidates: &[0, 1, 2],
+            wiped: &[0, 1, 2],
             heirs: &[1],
             #[cfg(leasehold_bugs)]
             bugs: &[],

@@ -4,6 +4,7 @@ use leasehold::raft::{Envelope, Message};
 use leasehold::types::{NodeId, Term};
 
 use crate::marks::Mark;
+use crate::replica::NOTHING;
 use crate::scope::{Begin, FAST, Rate, SLOW, Scope, timing, timing_with_drift};
 use crate::world::Left;
 
@@ -23,9 +24,11 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     unequal_promises,
     rivals,
     pre_votes,
+    crossed_pre_votes,
     twice_leader,
     handovers,
     stale_authority,
+    late_orders,
     late_words,
     releases,
     released_restarts,
@@ -33,6 +36,8 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     steps_back,
     two_clocks,
     fresh_reads,
+    bootstraps,
+    wiped_voters,
 ];
 
 /// What leaders say to all, and not to one.
@@ -326,6 +331,29 @@ pub(crate) fn pre_votes(depth: u8) -> Scope {
     }
 }
 
+/// Two who ask around at once: to one of them the other's later term comes with the answer to its own question,
+/// after it has promised. Nothing else brings a later term to a voter that promises, for a candidate's word does not.
+pub(crate) fn crossed_pre_votes(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 2,
+        rounds: 1 + depth,
+        ..Left::default()
+    };
+    Scope {
+        candidates: &[1, 2],
+        pre_votes_granted: false,
+        // The leader and the third talk of nothing, so that the second is the only one who promises; and it is
+        // the third who is elected.
+        loses: |envelope| {
+            let second = envelope.from == NodeId(2) || envelope.to == NodeId(2);
+            !second || from_a_later_leader(envelope)
+        },
+        expects: &[Mark::Lease, Mark::LaterLeader, Mark::PromiseKept],
+        ..Scope::timed("crossed_pre_votes", Begin::Led, left)
+    }
+}
+
 /// Leadership handed over, late or in vain.
 pub(crate) fn handovers(depth: u8) -> Scope {
     let left = Left {
@@ -366,6 +394,25 @@ pub(crate) fn stale_authority(depth: u8) -> Scope {
         },
         expects: &[Mark::LaterLease, Mark::LaterLeader, Mark::HandedOver],
         ..Scope::timed("stale_authority", Begin::Led, left)
+    }
+}
+
+/// The word to campaign comes to one who follows the next leader by then, and whose promise that one's lease rests
+/// on.
+pub(crate) fn late_orders(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3 + depth,
+        timeouts: 1,
+        handovers: 1,
+        ..Left::default()
+    };
+    Scope {
+        candidates: &[2],
+        loses: |envelope| {
+            heartbeat(envelope) || from_a_later_leader(envelope) && envelope.to != NodeId(2)
+        },
+        expects: &[Mark::LaterLease, Mark::LaterLeader, Mark::HandedOver],
+        ..Scope::timed("late_orders", Begin::Led, left)
     }
 }
 
@@ -513,5 +560,47 @@ pub(crate) fn fresh_reads(_depth: u8) -> Scope {
             Mark::SnapshotTooOld,
         ],
         ..Scope::timed("fresh_reads", Begin::Led, left)
+    }
+}
+
+/// A cluster that begins, whatever becomes of it then: a member that heard nothing of it, and one that lost it all.
+pub(crate) fn bootstraps(depth: u8) -> Scope {
+    let left = Left {
+        timeouts: 2,
+        wipes: 1,
+        waits: 1 + depth,
+        ..Left::default()
+    };
+    Scope {
+        steps: Some(12),
+        base: NOTHING,
+        loses: heartbeat,
+        expects: &[Mark::Vote, Mark::Commit, Mark::Wiped],
+        ..Scope::timed("bootstraps", Begin::Fresh, left)
+    }
+}
+
+/// Voters that lose everything, the votes that they have given among it.
+pub(crate) fn wiped_voters(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3 + depth,
+        timeouts: 1,
+        rounds: 1,
+        wipes: 1,
+        ..Left::default()
+    };
+    Scope {
+        steps: Some(12),
+        base: NOTHING,
+        candidates: &[2],
+        wiped: &[1],
+        loses: from_a_later_leader,
+        expects: &[
+            Mark::Lease,
+            Mark::LaterLeader,
+            Mark::PromiseKept,
+            Mark::Wiped,
+        ],
+        ..Scope::timed("wiped_voters", Begin::Led, left)
     }
 }

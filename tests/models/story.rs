@@ -46,6 +46,8 @@ fn step(world: &World, action: Action) -> String {
         Action::TimeOut(n) => format!("{} times out", name(n)),
         Action::Tick(n) => format!("{} looks at its clock", name(n)),
         Action::Restart(n) => format!("{} crashes and restarts", name(n)),
+        Action::Wipe(n) => format!("{} loses everything and starts again", name(n)),
+        Action::Wait => "a long time passes".to_owned(),
         Action::HandOver(n, target) => {
             format!("{} is asked to hand over to {}", name(n), name(target))
         }

@@ -18,7 +18,7 @@ use leasehold::types::{LogIndex, NodeId, Role};
 
 use crate::claims::Ledger;
 use crate::marks::Mark;
-use crate::replica::{BASE, Disk, Replica, Session};
+use crate::replica::{Disk, NOTHING, Replica, Session};
 use crate::scope::Scope;
 
 /// How many replicas a model has.
@@ -63,6 +63,10 @@ pub(crate) struct Left {
     pub(crate) quorum_reads: u8,
     /// Clocks that step back.
     pub(crate) steps_back: u8,
+    /// Members that lose everything on their disks.
+    pub(crate) wipes: u8,
+    /// Times that are so long that nothing of before binds or counts any more.
+    pub(crate) waits: u8,
 }
 
 /// One step.
@@ -86,6 +90,10 @@ pub(crate) enum Action {
     Tick(usize),
     /// Its process ends, and another begins at once with what is on the disk.
     Restart(usize),
+    /// Its process ends, everything on its disk is gone, and another begins at once, as when it was new.
+    Wipe(usize),
+    /// A long time passes for everybody.
+    Wait,
     /// It is asked to hand over.
     HandOver(usize, usize),
     /// It is asked to stop.
@@ -114,12 +122,13 @@ impl Action {
             | Self::TimeOut(n)
             | Self::Tick(n)
             | Self::Restart(n)
+            | Self::Wipe(n)
             | Self::HandOver(n, _)
             | Self::Retire(n)
             | Self::Propose(n)
             | Self::Ask(n)
             | Self::StepBack(n, _) => Some(n),
-            Self::Pass | Self::BeginRead(_) | Self::EndRead(_) => None,
+            Self::Pass | Self::Wait | Self::BeginRead(_) | Self::EndRead(_) => None,
         }
     }
 }
@@ -200,7 +209,7 @@ impl World {
                 boot: number * 1_000_000_000_000,
                 raw: number * 777_000_000_000,
             };
-            let (disk, applied) = (Disk::default(), BASE.index);
+            let (disk, applied) = (Disk::after(scope.base), scope.base.index);
             let members = &scope.configuration;
             Arc::new(Replica::start(
                 id,
@@ -254,6 +263,9 @@ impl World {
         if left.passes > 0 {
             actions.push(Action::Pass);
         }
+        if left.waits > 0 {
+            actions.push(Action::Wait);
+        }
         for (n, replica) in self.replicas.iter().enumerate() {
             let leads = replica.core.published().role() == Role::Leader;
             if !replica.writes.is_empty() {
@@ -270,6 +282,9 @@ impl World {
             }
             if left.restarts > 0 {
                 actions.push(Action::Restart(n));
+            }
+            if left.wipes > 0 && scope.wiped.contains(&n) {
+                actions.push(Action::Wipe(n));
             }
             if left.handovers > 0 && leads {
                 let others = scope.heirs.iter().filter(|other| **other != n);
@@ -406,6 +421,33 @@ impl World {
                 let new = Replica::start(old.id, timing, members, disk, applied, clock, life);
                 self.replicas[n] = Arc::new(new);
                 self.absorb(scope, n);
+                true
+            }
+            Action::Wipe(n) => {
+                self.left.wipes -= 1;
+                scope.marks.note(Mark::Wiped);
+                let old = &self.replicas[n];
+                let disk = Disk {
+                    wiped: old.disk.wiped || !old.disk.entries.is_empty(),
+                    ..Disk::after(scope.base)
+                };
+                let (timing, applied) = (old.timing, scope.base.index);
+                let members = &scope.configuration;
+                let (clock, life) = (old.clock, old.life + 1);
+                let new = Replica::start(old.id, timing, members, disk, applied, clock, life);
+                self.replicas[n] = Arc::new(new);
+                // It cannot keep a vote that it has forgotten: what follows from that is judged by the others.
+                self.ledger.granted[n] = None;
+                self.absorb(scope, n);
+                true
+            }
+            Action::Wait => {
+                self.left.waits -= 1;
+                for replica in &mut self.replicas {
+                    let replica = Arc::make_mut(replica);
+                    replica.lapse();
+                    replica.seal(scope.steps_back(&self.left));
+                }
                 true
             }
             Action::HandOver(n, target) => {
@@ -567,13 +609,12 @@ impl World {
 
     /// Carries out what replica `n` wants, which is this world's own.
     fn absorb(&mut self, scope: &Scope, n: usize) {
-        let mut asked = None;
+        let mut asked = Vec::new();
         loop {
             let replica = self.own(n);
             let now = replica.clock;
             let Some(output) = replica.core().poll_output() else {
-                // With its own, one more is a quorum.
-                let Some((peer, round)) = asked.take() else {
+                let Some((peer, round)) = asked.pop() else {
                     break;
                 };
                 let granted = granted_pre_vote(peer, replica, round);
@@ -612,7 +653,11 @@ impl World {
                     self.beat |= matches!(envelope.message, Message::Heartbeat(_));
                     match &envelope.message {
                         Message::PreVote(question) if scope.pre_votes_granted => {
-                            asked = Some((envelope.to, question.round));
+                            // With its own, one more is a quorum; but a bootstrap takes all of them.
+                            if scope.base != NOTHING {
+                                asked.clear();
+                            }
+                            asked.push((envelope.to, question.round));
                         }
                         _ => self.post(scope, envelope),
                     }
@@ -635,6 +680,8 @@ impl World {
         }
         let steps_back = scope.steps_back(&self.left);
         let replica = self.own(n);
+        replica.disk.unproven &= replica.core.is_unproven() || replica.core.is_quarantined();
+        replica.disk.wiped &= replica.disk.unproven;
         replica.still();
         if !scope.names_matter() {
             replica.core().forget_ages();
