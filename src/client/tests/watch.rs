@@ -324,39 +324,53 @@ fn a_watch_goes_on_after_a_lost_connection_with_what_comes_next() {
     });
 }
 
-/// A25: the revisions of another bootstrap are other changes.
+/// A25: the revisions of another bootstrap are other changes. Which of the other nodes is asked next is not
+/// fixed, so the outcome must not depend on it.
 #[test]
 fn a_watch_never_goes_on_in_another_bootstrap_of_its_cluster() {
     run(async {
-        let authority = Authority::new();
-        let script = Script::new([
-            telling([], Then::Cut),
-            telling([change(5)], Then::Cut),
-            telling([change(6)], Then::Cut),
-            telling([change(7)], Then::Silence),
-        ]);
         let (one, other) = (Some(BootstrapId(1)), Some(BootstrapId(2)));
-        let names = ["n1", "n2", "n3", "n4"];
-        let histories = [None, one, None, other];
-        let nodes: Vec<Teller> = zip(histories, names)
-            .map(|(history, name)| teller_from(history, &authority, name, &script))
-            .collect();
-        let nodes: Vec<&Teller> = nodes.iter().collect();
-        let mut watcher = watch(&authority, &nodes, from(5)).await;
+        let lost = format!("resumed 5 {LOST}");
+        // The first node does not say of which bootstrap it is: then the second one counts.
+        let told = watched_at([None, one, other]).await;
         assert_eq!(
-            words(&mut watcher, 6).await,
-            [
-                "created at 4",
-                &format!("resumed 5 {LOST}"),
-                "5 k",
-                &format!("resumed 6 {LOST}"),
-                "6 k",
-                "over LH-CLUSTER-MISMATCH",
-            ]
+            told,
+            ["created at 4", &lost, "5 k", "over LH-CLUSTER-MISMATCH"]
         );
-        assert_eq!(script.nodes(), names);
-        assert_eq!(word(&mut watcher).await, None);
+        // One that does not say it is no reason to end, nor to forget what is known.
+        let told = watched_at([one, None, other]).await;
+        let ends_at_once = told == ["created at 4", "over LH-CLUSTER-MISMATCH"];
+        let goes_on_first = told == ["created at 4", &lost, "5 k", "over LH-CLUSTER-MISMATCH"];
+        assert!(ends_at_once || goes_on_first, "{told:?}");
+        let told = watched_at([one, None, None]).await;
+        assert_eq!(
+            told,
+            ["created at 4", &lost, "5 k", &format!("resumed 6 {LOST}")]
+        );
     });
+}
+
+/// What a watch is told by three nodes of these bootstraps, each of which is cut off or falls silent.
+async fn watched_at(histories: [Option<BootstrapId>; 3]) -> Vec<String> {
+    let authority = Authority::new();
+    let script = Script::new([
+        telling([], Then::Cut),
+        telling([change(5)], Then::Cut),
+        telling([], Then::Silence),
+    ]);
+    let nodes: Vec<Teller> = zip(histories, ["n1", "n2", "n3"])
+        .map(|(history, name)| teller_from(history, &authority, name, &script))
+        .collect();
+    let nodes: Vec<&Teller> = nodes.iter().collect();
+    let mut watcher = watch(&authority, &nodes, from(5)).await;
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let Some(word) = word(&mut watcher).await else {
+            break;
+        };
+        told.push(word);
+    }
+    told
 }
 
 #[test]
