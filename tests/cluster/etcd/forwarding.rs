@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::grpc::Channel;
 use super::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse};
 use super::watches::started;
-use crate::harness::{PATIENCE, setting};
+use crate::harness::{PATIENCE, say_left_out, setting};
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -47,14 +47,18 @@ async fn a_leader_is_killed_and_each_write_was_made_once_or_is_said_to_be_unknow
     let mut cluster = started(3).await;
     let mut told = Told::new();
     let mut unknown = 0;
-    for round in 0..setting("ETCD_KILLS", 3) {
+    let kills = usize::try_from(setting("ETCD_KILLS", 3)).unwrap();
+    // Whether a write is at the leader when that is killed is chance.
+    for round in 0..4 * kills {
+        if round >= kills && unknown > 0 {
+            break;
+        }
         let leader = tokio::task::block_in_place(|| cluster.cluster.wait_for_lease());
         let is_over = AtomicBool::new(false);
         let mut channels = Vec::new();
         for place in (0..3).filter(|place| *place != leader) {
             channels.push(Channel::open(cluster.ports[place]).await);
         }
-        let round = usize::try_from(round).unwrap();
         let mut writers = Vec::new();
         for writer in 0..WRITERS {
             let channel = &channels[writer % channels.len()];
@@ -75,7 +79,11 @@ async fn a_leader_is_killed_and_each_write_was_made_once_or_is_said_to_be_unknow
             told.extend(one);
         }
     }
-    assert!(unknown > 0, "this test wants writes that lose their leader");
+    if unknown == 0 {
+        say_left_out(
+            "writes through the etcd port that lose their leader: none was under way there",
+        );
+    }
     tokio::task::block_in_place(|| cluster.cluster.wait_for_lease());
     let channel = Channel::open(cluster.ports[0]).await;
     let all = RangeRequest {

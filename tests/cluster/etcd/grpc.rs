@@ -1,6 +1,7 @@
 //! A client of gRPC that leaves everything to the test: headers, framing and what comes back.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -70,13 +71,21 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
 }
 
 impl Channel {
+    /// To a node that has the port open, or is about to.
     pub(crate) async fn open(address: SocketAddr) -> Self {
         Self::with_window(address, 8 << 20).await
     }
 
     /// One whose streams take in no more than `bytes` that were not read.
     pub(crate) async fn with_window(address: SocketAddr, bytes: u32) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        let begun = Instant::now();
+        let stream = loop {
+            match TcpStream::connect(address).await {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{address}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(bytes)
