@@ -243,12 +243,13 @@ impl Stack {
 
     /// From here on every look finds this run, above all others.
     pub(super) fn push(&self, run: Arc<Run>) -> Growth {
+        let added = run.bytes as u64;
         let mut shown = self.shown.lock();
-        let before = shown.runs.bytes();
         Arc::make_mut(&mut shown.runs.0).push(run);
+        let after = self.count(&shown);
         Growth {
-            before: before as u64,
-            after: self.count(&shown),
+            before: after - added,
+            after,
         }
     }
 

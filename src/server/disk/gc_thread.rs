@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::kv::CompactionBudget;
+use crate::server::disk::hand_over_thread::hand_over_while;
 use crate::server::disk::space::{Passage, SpaceGate, merge_beyond_floor};
 use crate::server::disk::store::{CompactionGc, HandOver, StoreError};
 use crate::server::metrics::{Metrics, stopwatch};
@@ -129,13 +130,8 @@ impl GcThread {
     /// database has, and the next message may be long in coming.
     fn catch_up(&self) -> Result<Passage, StoreError> {
         let applied = self.hand_over.applied();
-        while !self.hand_over.has(applied)? {
-            if self.space.wait() == Passage::Ended {
-                return Ok(Passage::Ended);
-            }
-            self.hand_over.step()?;
-        }
-        Ok(Passage::Open)
+        let lacks_it = |it: &HandOver| Ok(!it.has(applied)?);
+        hand_over_while(lacks_it, &self.hand_over, &self.space)
     }
 
     /// Merges the tables, if the disk has room for what that writes. Whether it had.

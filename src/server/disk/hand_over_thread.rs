@@ -49,17 +49,17 @@ impl HandOverWork {
     }
 }
 
-/// Has the calling thread hand over, each piece once the disk has room for it, while `is_due` says so of the
-/// bytes ahead; or until the node ends.
+/// Has the calling thread hand over, each piece once the disk has room for it, while `is_due` says so; or
+/// until the node ends.
 ///
 /// # Errors
 /// Every error is fatal.
 pub(crate) fn hand_over_while(
-    is_due: impl Fn(u64) -> bool,
+    is_due: impl Fn(&HandOver) -> Result<bool, StoreError>,
     hand_over: &HandOver,
     space: &SpaceGate,
 ) -> Result<Passage, StoreError> {
-    while is_due(hand_over.ahead_bytes()) {
+    while is_due(hand_over)? {
         if space.wait() == Passage::Ended {
             return Ok(Passage::Ended);
         }
@@ -76,7 +76,8 @@ pub(crate) fn make_room(hand_over: &HandOver, space: &SpaceGate) -> Result<Passa
     if planted!(AheadUnbounded) {
         return Ok(Passage::Open);
     }
-    hand_over_while(|ahead| ahead >= AHEAD_BYTES_MAX, hand_over, space)
+    let is_full = |it: &HandOver| Ok(it.ahead_bytes() >= AHEAD_BYTES_MAX);
+    hand_over_while(is_full, hand_over, space)
 }
 
 /// What the thread starts from.
@@ -166,8 +167,8 @@ mod tests {
         assert!(most > AHEAD_BYTES_MAX, "{most}: the bound was met");
         let batch = store.growth().after - store.growth().before;
         assert!(most <= AHEAD_BYTES_MAX + 2 * batch, "{most}");
-        let all = |ahead| ahead > 0;
-        hand_over_while(all, &hand_over, &space).unwrap();
+        let any = |it: &HandOver| Ok(it.ahead_bytes() > 0);
+        hand_over_while(any, &hand_over, &space).unwrap();
         assert!(hand_over.has(LogIndex(40)).unwrap());
     }
 

@@ -28,7 +28,7 @@ use crate::server::disk::log_compactor::LogUse;
 use crate::server::disk::space::{Passage, SpaceGate};
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::disk::store::{
-    AppliedEntry, KeyCounter, RetiredStore, StateStore, StoreError, StoreOptions,
+    AppliedEntry, HandOver, KeyCounter, RetiredStore, StateStore, StoreError, StoreOptions,
 };
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{Metrics, OperationKind, stopwatch};
@@ -148,7 +148,8 @@ impl StateThread {
             if stop {
                 // Its snapshot of the state would prevent a clean stop.
                 self.counting = None;
-                let rest = hand_over_while(|ahead| ahead > 0, &self.store.hand_over(), &self.space);
+                let any = |it: &HandOver| Ok(it.ahead_bytes() > 0);
+                let rest = hand_over_while(any, &self.store.hand_over(), &self.space);
                 if rest? == Passage::Ended {
                     return Ok(());
                 }
