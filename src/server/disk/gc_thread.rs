@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::kv::CompactionBudget;
 use crate::server::disk::hand_over_thread::hand_over_while;
 use crate::server::disk::space::{Passage, SpaceGate, merge_beyond_floor};
-use crate::server::disk::store::{CompactionGc, HandOver, StoreError};
+use crate::server::disk::store::{CompactionGc, HandOver, ReclaimScope, StoreError};
 use crate::server::metrics::{Metrics, stopwatch};
 use crate::server::threads::queue::BatchQueue;
 
@@ -74,7 +74,7 @@ impl GcThread {
     pub(crate) fn run(&mut self) -> Result<(), StoreError> {
         let mut taken = Vec::new();
         let mut rest = UNTIL_TOLD;
-        let mut reclaim = false;
+        let mut due = None;
         let budget = CompactionBudget {
             events: self.pace.batch_limit,
             bytes: STEP_BYTES_MAX,
@@ -84,7 +84,9 @@ impl GcThread {
             if taken.contains(&GcWork::Stop) {
                 return Ok(());
             }
-            reclaim |= taken.contains(&GcWork::Reclaim);
+            if taken.contains(&GcWork::Reclaim) {
+                due = Some(ReclaimScope::All);
+            }
             if !taken.is_empty() && self.catch_up()? == Passage::Ended {
                 return Ok(());
             }
@@ -109,9 +111,13 @@ impl GcThread {
                 continue;
             }
             rest = UNTIL_TOLD;
-            if reclaim || self.compaction_gc.is_reclaim_due()? {
-                reclaim = !self.reclaim()?;
-                if reclaim {
+            if due.is_none() && self.compaction_gc.is_reclaim_due()? {
+                due = Some(ReclaimScope::History);
+            }
+            if let Some(scope) = due {
+                if self.reclaim(scope)? {
+                    due = None;
+                } else {
                     rest = RECLAIM_AGAIN;
                 }
             }
@@ -134,8 +140,9 @@ impl GcThread {
         hand_over_while(lacks_it, &self.hand_over, &self.space)
     }
 
-    /// Merges the tables, if the disk has room for what that writes. Whether it had.
-    fn reclaim(&mut self) -> Result<bool, StoreError> {
+    /// Merges the tables, if the disk has room for what that writes and no long reader keeps what would be
+    /// freed. Whether it did.
+    fn reclaim(&mut self, scope: ReclaimScope) -> Result<bool, StoreError> {
         let needed = merge_beyond_floor(self.compaction_gc.reclaim_bytes()?);
         if !self.space.has(needed) {
             tracing::warn!(
@@ -146,7 +153,12 @@ impl GcThread {
             return Ok(false);
         }
         let began = stopwatch();
-        self.compaction_gc.reclaim()?;
+        if !self.compaction_gc.reclaim(scope)? {
+            tracing::info!(
+                "a backup or another long read uses what compaction has removed: tables are merged after it"
+            );
+            return Ok(false);
+        }
         tracing::info!(
             took = ?began.elapsed(),
             "disk space of compacted history reclaimed"

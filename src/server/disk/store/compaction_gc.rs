@@ -31,8 +31,10 @@ const RECLAIM_BYTES_MIN: u64 = 16 << 20;
 const RECLAIM_PART: u64 = 4;
 /// Interval between checks of whether the engine has flushed a memtable.
 const FLUSH_POLL: Duration = Duration::from_millis(20);
-/// Number of times that the removal of merged files is triggered.
-const RELEASES: usize = 3;
+/// Interval between checks of whether older snapshots are still held.
+const SNAPSHOT_POLL: Duration = Duration::from_millis(5);
+/// How often that is checked at most.
+const SNAPSHOT_POLLS: u32 = 1000;
 /// The record of [`Space::Local`] that counts bytes removed since tables were last merged for them.
 pub(super) const GARBAGE: &[u8] = b"garbage";
 /// The keyspaces that compaction removes from.
@@ -46,6 +48,15 @@ pub struct CompactionGc {
 /// The state that one call works on.
 struct Work {
     front: Arc<Front<Tables>>,
+}
+
+/// What [`CompactionGc::reclaim`] merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimScope {
+    /// The tables of history and events, which compaction removes from.
+    History,
+    /// Those of current records, too: the engine may still hold values there that were replaced.
+    All,
 }
 
 /// The result of one [`CompactionGc::step`].
@@ -112,14 +123,15 @@ impl CompactionGc {
         })
     }
 
-    /// Merges the tables of history and events, which frees the space of removed records. Blocks the caller
+    /// Merges tables, which frees the space of removed records. Blocks the caller
     /// in proportion to the size of these tables; other threads can read and write meanwhile. Records
-    /// removed while it runs count for the next time.
+    /// removed while it runs count for the next time. Returns false, and has merged nothing, if a snapshot
+    /// from before this call is held for more than a few seconds, as backups do: then nothing would be freed.
     ///
     /// # Errors
     /// Every error is fatal.
-    pub fn reclaim(&mut self) -> Result<(), StoreError> {
-        self.run(|work| boundary::contain(|| work.reclaim()))
+    pub fn reclaim(&mut self, scope: ReclaimScope) -> Result<bool, StoreError> {
+        self.run(|work| boundary::contain(|| work.reclaim(scope)))
     }
 
     #[cfg(test)]
@@ -157,23 +169,29 @@ impl Work {
         read_garbage(&self.front.settled()?)
     }
 
-    fn reclaim(&self) -> Result<(), StoreError> {
+    fn reclaim(&self, scope: ReclaimScope) -> Result<bool, StoreError> {
         let garbage = self.garbage()?;
+        // The engine keeps what the last write before a snapshot has replaced, so this one comes between.
+        self.set_garbage(garbage)?;
+        if !self.wait_for_earlier_snapshots() {
+            return Ok(false);
+        }
         let merging = |error| StoreError::from_fjall("merging tables", error);
         // On a full disk writes are refused, so no merge would ever drop the keys that were deleted to
         // make room.
         let is_full = self.front.settled()?.space_alarm().is_some();
-        let full = is_full.then_some(Space::Current);
-        let merged = || GC_SPACES.into_iter().chain(full);
-        for space in merged() {
-            let keyspace = self.front.database().space(space);
-            keyspace.rotate_memtable().map_err(merging)?;
-        }
-        // The journals contain the removed records, too. They are deleted once every memtable is flushed.
+        let current = (is_full || scope == ReclaimScope::All).then_some(Space::Current);
+        let merged = || GC_SPACES.into_iter().chain(current);
+        // The journals contain the removed records, too. They are deleted once every memtable is flushed. The
+        // first to go tells the engine which versions the flushes of the others need not keep.
         for (slot, keyspace) in self.front.database().spaces.iter().enumerate() {
             if merged().all(|space| space.slot() != slot) {
                 keyspace.rotate_memtable().map_err(merging)?;
             }
+        }
+        for space in merged() {
+            let keyspace = self.front.database().space(space);
+            keyspace.rotate_memtable().map_err(merging)?;
         }
         for space in merged() {
             let keyspace = self.front.database().space(space);
@@ -185,16 +203,25 @@ impl Work {
             }
             keyspace.major_compact().map_err(merging)?;
         }
+        // Reset last, so that after a crash the unmerged garbage is still counted.
+        self.set_garbage(0)?;
         // The engine keeps merged files for their readers, and checks for readers when it flushes a
-        // memtable. So one is flushed, and again later for reads that were in progress.
-        for _ in 0..RELEASES {
-            // Reset last, so that after a crash the unmerged garbage is still counted.
-            self.set_garbage(0)?;
-            let local = self.front.database().space(Space::Local);
-            local.rotate_memtable().map_err(merging)?;
-            thread::sleep(FLUSH_POLL);
-        }
-        Ok(())
+        // memtable. Those of longer readers go with a later one.
+        self.wait_for_earlier_snapshots();
+        let local = self.front.database().space(Space::Local);
+        local.rotate_memtable().map_err(merging)?;
+        Ok(true)
+    }
+
+    /// Whether they are all dropped. Waits for that, but not for long.
+    fn wait_for_earlier_snapshots(&self) -> bool {
+        let mut earlier = self.front.database().earlier_snapshots();
+        (0..SNAPSHOT_POLLS).any(|poll| {
+            if poll > 0 {
+                thread::sleep(SNAPSHOT_POLL);
+            }
+            earlier.are_dropped()
+        })
     }
 
     fn set_garbage(&self, garbage: u64) -> Result<(), StoreError> {

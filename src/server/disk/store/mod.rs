@@ -62,7 +62,7 @@ use tables::open_database;
 
 pub use crate::front::Point;
 pub use boundary::contains_panic;
-pub use compaction_gc::{CompactionGc, GcStep};
+pub use compaction_gc::{CompactionGc, GcStep, ReclaimScope};
 pub use counts::Operations;
 pub use error::{Failure, StoreError};
 pub use export::{Export, Origin};

@@ -1,8 +1,9 @@
 //! The state's fjall database, with all its keyspaces.
 
 use std::fs::File;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub struct Tables {
     /// In the order of [`Space::ALL`].
     pub(super) spaces: Vec<Keyspace>,
     pub(super) database: fjall::Database,
+    /// Held by every snapshot that was taken since [`Tables::earlier_snapshots`] was last called.
+    recent_snapshots: Mutex<Arc<()>>,
     /// The first error, which poisoned the database. Later errors follow from it.
     failure: OnceLock<Failure>,
     /// When fjall has let go of its files.
@@ -42,6 +45,7 @@ impl Tables {
             keys: KeyCount::default(),
             spaces,
             database,
+            recent_snapshots: Mutex::default(),
             failure: OnceLock::new(),
             farewell: Farewell {
                 path: directory.path().to_owned(),
@@ -54,6 +58,12 @@ impl Tables {
     /// One of its keyspaces.
     pub(super) fn space(&self, space: Space) -> &Keyspace {
         &self.spaces[space.slot()]
+    }
+
+    /// The snapshots that were taken before this call, or during it.
+    pub(super) fn earlier_snapshots(&self) -> EarlierSnapshots {
+        let mut recent = self.recent_snapshots.lock();
+        EarlierSnapshots(mem::take(&mut *recent))
     }
 
     /// The size of the tables on disk, in bytes, without the journals.
@@ -103,32 +113,55 @@ fn unread(error: fjall::Error) -> StoreError {
     StoreError::from_fjall("reading the state", error)
 }
 
+/// A snapshot of all keyspaces.
+pub struct TablesSnapshot {
+    snapshot: fjall::Snapshot,
+    /// Dropped after it.
+    _held: Arc<()>,
+}
+
+/// Some snapshots; see [`Tables::earlier_snapshots`].
+pub(super) struct EarlierSnapshots(Arc<()>);
+
+impl EarlierSnapshots {
+    /// Whether none of them is held any more.
+    pub(super) fn are_dropped(&mut self) -> bool {
+        Arc::get_mut(&mut self.0).is_some()
+    }
+}
+
 impl Database for Tables {
     type Error = StoreError;
-    type Snapshot = fjall::Snapshot;
+    type Snapshot = TablesSnapshot;
 
-    fn snapshot(&self) -> fjall::Snapshot {
-        self.database.snapshot()
+    fn snapshot(&self) -> TablesSnapshot {
+        // Before the snapshot: one that holds the newer mark sees all that was written before the marks changed.
+        let held = Arc::clone(&self.recent_snapshots.lock());
+        TablesSnapshot {
+            snapshot: self.database.snapshot(),
+            _held: held,
+        }
     }
 
     fn get(
         &self,
-        at: &fjall::Snapshot,
+        at: &TablesSnapshot,
         space: Space,
         key: &[u8],
     ) -> Result<Option<Bytes>, StoreError> {
-        let read = at.get(self.space(space), key);
+        let read = at.snapshot.get(self.space(space), key);
         let read = read.map(|record| record.map(Bytes::from));
         self.poison_on_error(read.map_err(unread))
     }
 
     fn range<'a>(
         &'a self,
-        at: &'a fjall::Snapshot,
+        at: &'a TablesSnapshot,
         space: Space,
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'a> {
-        at.range::<&[u8], _>(self.space(space), span.bounds())
+        at.snapshot
+            .range::<&[u8], _>(self.space(space), span.bounds())
             .map(|guard| match guard.into_inner() {
                 Ok((key, record)) => Ok((key.into(), record.into())),
                 Err(error) => self.poison_on_error(Err(unread(error))),
