@@ -144,6 +144,10 @@ impl Promises {
     /// It has been handled with the reading `now`.
     pub(crate) fn handled(&mut self, node: usize, now: Instant, before: &Status, after: &Status) {
         let voter = &mut self.nodes[node];
+        if voter.read.certainly_after(voter.outwaits_until) {
+            // What is over is over, wherever the clock goes.
+            voter.outwaits_until = Instant::default();
+        }
         if now.went_back_since(voter.read) {
             // A4: no promise need outlast the longest one, counted from the clock as it is now.
             voter.until = voter.until.min(now + voter.longest);
