@@ -284,12 +284,7 @@ impl SimDisk {
         let Some(real) = &mut self.real else {
             let base = self.base.index.0;
             let left = self.dice.between(base, self.entries.len() as u64) as usize;
-            self.marks.hit(Mark::LogLostItsEnd);
-            self.entries.truncate(left);
-            self.damage = Some(Damage {
-                what: "its end is gone".to_owned(),
-                place: format!("entry {left}"),
-            });
+            self.lose_end(left);
             return Ok(());
         };
         real.log = None;
@@ -325,6 +320,16 @@ impl SimDisk {
         }
         self.entries = entries;
         Ok(())
+    }
+
+    /// While no process runs, the plain log loses all but `left` entries, and knows it.
+    pub(crate) fn lose_end(&mut self, left: usize) {
+        self.marks.hit(Mark::LogLostItsEnd);
+        self.entries.truncate(left);
+        self.damage = Some(Damage {
+            what: "its end is gone".to_owned(),
+            place: format!("entry {left}"),
+        });
     }
 
     /// While no process runs, everything is lost: log, vote file, store, and what the data

@@ -223,6 +223,32 @@ mod tests {
         stage.ends_well();
     }
 
+    /// Seed 0x4c4bad: a member was alone, took in others, and its log lost its end back to when it was alone. It
+    /// must not go by that: it starts once the operator says that there are others, and gets everything back.
+    #[test]
+    fn a_member_whose_damaged_log_names_no_other_starts_when_the_operator_knows_better() {
+        let mut stage = stage(1, 3);
+        let alone = stage.world.machines[0].disk.log().len();
+        for node in 1..3 {
+            stage.does(0, Fault::Add(Node(node), true));
+            settled(&mut stage, node + 1);
+        }
+        stage.write();
+        stage.world.stop(0, Ending::Kill);
+        stage.world.machines[0].disk.lose_end(alone);
+        let disk = &stage.world.machines[0].disk;
+        stage.world.judge.stopped(0, disk);
+        stage.until_another_leads(0, 5_000);
+        stage.world.start(0);
+        stage.until("it has everything again", 5_000, |stage| {
+            let machine = &stage.world.machines[0];
+            !machine.disk.wiped && !machine.disk.is_damaged()
+        });
+        assert!(stage.world.machines[0].cluster_exists, "it was told so");
+        stage.write();
+        stage.ends_well();
+    }
+
     /// Seeds 0x26f9 and 0x27a6: a learner lost everything a moment before it became the second voter of two, by
     /// a leader that had not heard. Then nobody is left who could confirm what it must hold: the same
     /// as a voter of two that loses its disk, which nothing can survive.

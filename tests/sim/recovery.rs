@@ -3,25 +3,53 @@
 
 use leasehold::kv;
 use leasehold::node::recovery;
-use leasehold::node::recovery::{Bootstrap, ClusterState, Member, Start, Step};
+use leasehold::node::recovery::{Bootstrap, ClusterState, Member, Refusal, Start, Step};
 use leasehold::raft::Configuration;
 use leasehold::types::NodeId;
 
+use crate::members::latest;
 use crate::world::World;
 
 impl World {
-    /// Puts the disk of `node` in order, as a process does that starts there.
+    /// Puts the disk of `node` in order, as a process does that starts there. Where that refuses because it
+    /// cannot know whether there are other members, the operator, who knows, empties the directory.
     pub(crate) fn recover(&mut self, node: usize, configuration: &Configuration) -> Start {
+        match self.decide(node, configuration) {
+            Ok(start) => start,
+            Err(Refusal::LogDamaged { .. }) if self.has_others(node) => {
+                let machine = &mut self.machines[node];
+                machine.cluster_exists = true;
+                machine.disk.wipe(node);
+                self.judge.stopped(node, &machine.disk);
+                let emptied = self.decide(node, configuration);
+                emptied.unwrap_or_else(|refusal| panic!("n{} does not start: {refusal}", node + 1))
+            }
+            Err(refusal) => panic!("n{} does not start: {refusal}", node + 1),
+        }
+    }
+
+    fn decide(&mut self, node: usize, configuration: &Configuration) -> Result<Start, Refusal> {
         let member = self.member(node);
         let machine = &mut self.machines[node];
         let mut facts = machine.disk.facts(machine.tripped);
         loop {
-            match recovery::decide(&facts, &member) {
-                Ok(Step::Start(start)) => break start,
-                Ok(step) => machine.disk.carry_out(step, &mut facts, configuration),
-                Err(refusal) => panic!("n{} does not start: {refusal}", node + 1),
+            match recovery::decide(&facts, &member)? {
+                Step::Start(start) => return Ok(start),
+                step => machine.disk.carry_out(step, &mut facts, configuration),
             }
         }
+    }
+
+    /// Whether another member holds a configuration in which `node` is not alone.
+    fn has_others(&self, node: usize) -> bool {
+        let id = NodeId(node as u64 + 1);
+        let others = (0..self.machines.len()).filter(|other| *other != node);
+        let mut logs = others.map(|other| (other, self.machines[other].disk.log()));
+        logs.any(|(other, log)| {
+            let base = self.base_configuration(other);
+            let members = latest(log).unwrap_or(&base).members();
+            members.len() > 1 && members.contains(&id)
+        })
     }
 
     /// What the operator has written into the configuration of `node`.

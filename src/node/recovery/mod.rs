@@ -353,12 +353,15 @@ pub enum Refusal {
         /// How many there are.
         members: usize,
     },
-    /// The log is damaged, and no other member has what it held.
+    /// The log is damaged, and what can be read of it names no other member. Those that were added in the
+    /// damaged part are not known.
     #[error(
-        "the log of this node is damaged ({}: {}), and it is the only member of its cluster, so \
-         there is no other copy of the lost data; nothing has been changed: check the disk, then \
-         restore a backup (`leasehold offline snapshot restore`), or create a cluster from what \
-         can still be read (`leasehold offline force-new-cluster --yes-lose-what-is-damaged`)",
+        "the log of this node is damaged ({}: {}), and what can be read of it names no other member; \
+         nothing has been changed: check the disk first; if other members of the cluster run, move this \
+         data directory away and start this node with an empty one and cluster.state = \"existing\", so \
+         that it copies all data from them; if this node is the only member, there is no other copy of \
+         the lost data: restore a backup (`leasehold offline snapshot restore`), or create a cluster from \
+         what can still be read (`leasehold offline force-new-cluster --yes-lose-what-is-damaged`)",
         damage.place,
         damage.what
     )]
@@ -431,7 +434,8 @@ pub fn decide(disk: &Disk, member: &Member) -> Result<Step, Refusal> {
     // A member that joins, and knows of no members yet, has peers: they took it in.
     let has_peers = log.members.len() != 1;
     if let Some(damage) = &log.damage {
-        // A repair discards the damaged end, and without peers a copy of it may be all that is left.
+        // A repair discards the damaged end, and without peers a copy of it may be all that is left. A member
+        // that was alone may have taken in others in that part; that it cannot know, and the operator can.
         let damage = damage.clone();
         return match has_peers {
             true => Ok(Step::RepairLog),
