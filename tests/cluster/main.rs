@@ -35,6 +35,7 @@ mod lockout;
 mod locks;
 mod members;
 mod metrics;
+mod mixed_copies;
 mod once;
 mod pins;
 mod quota;

@@ -15,7 +15,7 @@ use crate::node::recovery::{
     Bootstrap, Disk, LogFacts, Member, OpenLog, Start, StateFacts, StateOpening, Step,
     UnprovenReason, decide,
 };
-use crate::raft::{Configuration, Entry, Payload, RestoredState};
+use crate::raft::{Configuration, Payload, RestoredState};
 use crate::server::config::Config;
 use crate::server::disk::attempt::Attempt;
 use crate::server::disk::data_dir::DataDir;
@@ -78,6 +78,7 @@ struct InProgress<'a> {
     state_dirs: StateDirs,
     log: Option<InUse>,
     store: Option<StateStore>,
+    bootstrap: Option<BootstrapId>,
     warnings: Vec<String>,
 }
 
@@ -114,6 +115,7 @@ impl<'a> InProgress<'a> {
             state_dirs: StateDirs::new(data_dir.path()),
             log: None,
             store: None,
+            bootstrap: None,
             warnings: Vec::new(),
         })
     }
@@ -281,7 +283,11 @@ impl<'a> InProgress<'a> {
             opened => opened?,
         };
         let (applied, base) = (store.reader().applied(), self.base());
-        let version = kv::cluster_version(&store.reader().snapshot()?)?;
+        let snapshot = store.reader().snapshot()?;
+        // Before anything is done because log and state do not fit: those of two bootstraps never do.
+        self.bootstrap = self.find_bootstrap(kv::bootstrap(&snapshot)?)?;
+        let version = kv::cluster_version(&snapshot)?;
+        drop(snapshot);
         self.facts.state.opened = Some(StateOpening::Whole { applied, version });
         if applied < base.index {
             let received = self.state_dirs.accepted(base).map_err(looking())?;
@@ -289,6 +295,32 @@ impl<'a> InProgress<'a> {
         }
         self.store = Some(store);
         Ok(())
+    }
+
+    /// Which bootstrap of its cluster the member comes from: what its directory remembers, what its state says
+    /// (`applied`), and what its log begins with, which may not be applied yet.
+    fn find_bootstrap(
+        &self,
+        applied: Option<BootstrapId>,
+    ) -> Result<Option<BootstrapId>, StartError> {
+        let path = self.data_dir.path();
+        let remembered =
+            bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
+        let in_use = self.log.as_ref();
+        let first = in_use.and_then(|in_use| in_use.restored.entries.first());
+        let begun = first.and_then(|entry| match &entry.payload {
+            Payload::Command(bytes) => kv::bootstraps(bytes),
+            Payload::Noop | Payload::Configuration(_) => None,
+        });
+        let Some(found) = remembered.or(applied).or(begun) else {
+            return Ok(None);
+        };
+        let others = [applied, begun].into_iter().flatten();
+        if let Some(other) = others.into_iter().find(|other| *other != found) {
+            let path = path.to_owned();
+            return Err(StartError::TwoBootstraps { path, found, other });
+        }
+        Ok(Some(found))
     }
 
     fn adopt_state(&mut self) -> Result<(), StartError> {
@@ -341,9 +373,13 @@ impl<'a> InProgress<'a> {
             );
         }
         let snapshot = store.reader().snapshot()?;
-        let applied = kv::bootstrap(&snapshot)?;
         let path = self.data_dir.path();
-        let bootstrap = find_bootstrap(path, applied, restored.entries.first())?;
+        let remembered =
+            bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
+        if let (None, Some(found)) = (remembered, self.bootstrap) {
+            let remembering = bootstrap::write_id(path, found);
+            remembering.map_err(io_error("writing the markers of the data directory"))?;
+        }
         let leases = kv::held_leases(&snapshot)?;
         let cluster_version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
@@ -354,7 +390,7 @@ impl<'a> InProgress<'a> {
             lacks_state: start.lacks_state,
             restored,
             names,
-            bootstrap,
+            bootstrap: self.bootstrap,
             leases,
             cluster_version,
             quarantine_warning,
@@ -393,33 +429,6 @@ fn look(path: &Path) -> io::Result<Disk> {
             ..StateFacts::default()
         },
     })
-}
-
-/// Which bootstrap of its cluster the member comes from: what its directory remembers, what its state says,
-/// and what its log begins with, which may not be applied yet. From then on the directory remembers it.
-fn find_bootstrap(
-    path: &Path,
-    applied: Option<BootstrapId>,
-    first: Option<&Entry>,
-) -> Result<Option<BootstrapId>, StartError> {
-    let remembered = bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
-    let begun = first.and_then(|entry| match &entry.payload {
-        Payload::Command(bytes) => kv::bootstraps(bytes),
-        Payload::Noop | Payload::Configuration(_) => None,
-    });
-    let Some(found) = remembered.or(applied).or(begun) else {
-        return Ok(None);
-    };
-    let others = [applied, begun].into_iter().flatten();
-    if let Some(other) = others.into_iter().find(|other| *other != found) {
-        let path = path.to_owned();
-        return Err(StartError::TwoBootstraps { path, found, other });
-    }
-    if remembered.is_none() {
-        let remembering = bootstrap::write_id(path, found);
-        remembering.map_err(io_error("writing the markers of the data directory"))?;
-    }
-    Ok(Some(found))
 }
 
 fn looking() -> impl FnOnce(io::Error) -> StartError {
