@@ -22,8 +22,9 @@ pub struct Limits {
 impl Limits {
     /// The limits of an unconfigured server.
     pub const DEFAULT: Self = Self {
-        key_bytes_max: 8 << 10,
-        value_bytes_max: 1 << 20,
+        key_bytes_max: 16 << 10,
+        // With a key, it fits a request.
+        value_bytes_max: 1519 << 10,
         request_bytes_max: 1536 << 10,
         reply_bytes_max: 1536 << 10,
         txn_ops_max: 128,

@@ -24,8 +24,8 @@ fn limits_hold_at_the_bound_and_one_beyond() {
     assert!(matches!(
         long_key.kind,
         ErrorKind::RequestTooLarge {
-            limit: 8192,
-            actual: 8193
+            limit: 16_384,
+            actual: 16_385
         }
     ));
     let long_value = validate(&put(1, limits.value_bytes_max + 1), &limits).unwrap_err();

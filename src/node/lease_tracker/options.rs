@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct LeaseOptions {
     /// The minimum TTL; shorter requests are raised to it.
     pub ttl_min: Duration,
-    /// The maximum TTL; longer requests are refused.
+    /// The maximum TTL, that of etcd; longer requests are refused.
     pub ttl_max: Duration,
     /// The maximum number of leases.
     pub leases_max: u64,
@@ -23,7 +23,7 @@ impl LeaseOptions {
     /// Those of an unconfigured server.
     pub const DEFAULT: Self = Self {
         ttl_min: Duration::from_millis(500),
-        ttl_max: Duration::from_secs(365 * 24 * 3600),
+        ttl_max: Duration::from_secs(9_000_000_000),
         leases_max: 1_000_000,
         tick: Duration::from_millis(10),
         checkpoint_min_ttl: Duration::from_secs(300),

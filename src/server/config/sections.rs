@@ -235,8 +235,8 @@ settings! {
     pub(super) struct RequestSettings in "limits" {
         max_request_bytes: usize = "1.5MiB" in bytes(4 * KIB..=REQUEST_BYTES_MAX),
             "Maximum size of a request or reply";
-        max_key_bytes: usize = "8KiB" in bytes(1..=KEY_BYTES_MAX), "Maximum length of a key";
-        max_value_bytes: usize = "1MiB" in bytes(1..=REQUEST_BYTES_MAX),
+        max_key_bytes: usize = "16KiB" in bytes(1..=KEY_BYTES_MAX), "Maximum length of a key";
+        max_value_bytes: usize = "1519KiB" in bytes(1..=REQUEST_BYTES_MAX),
             "Maximum length of a value";
     }
 }

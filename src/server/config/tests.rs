@@ -804,9 +804,9 @@ fn timing_at_the_very_bounds_is_taken() {
 fn limits_that_contradict_each_other_are_refused() {
     assert_eq!(
         complaint_about_flags(&[("limits.max_request_bytes", "1MiB")]),
-        "flag --limits.max_request_bytes: a put of limits.max_key_bytes = 8192 and \
-         limits.max_value_bytes = 1048576 does not fit limits.max_request_bytes = 1048576: choose \
-         a request size of at least 1057792"
+        "flag --limits.max_request_bytes: a put of limits.max_key_bytes = 16384 and \
+         limits.max_value_bytes = 1555456 does not fit limits.max_request_bytes = 1048576: choose \
+         a request size of at least 1572864"
     );
     assert_eq!(
         complaint_about_flags(&[("storage.segment_bytes", "5MiB")]),
