@@ -414,3 +414,28 @@ async fn a_server_that_is_dropped_lets_go_of_its_data_directory() {
     };
     again.shutdown().await;
 }
+
+/// What nobody waits for gives way to what somebody does wait for.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_in_the_background_have_a_lower_priority_than_the_others() {
+    let cluster = Cluster::start(1);
+    let process = cluster.nodes[0].process.as_ref().unwrap().id();
+    let niceness = |thread: &str| {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let stats = tasks
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
+        let mut found = stats.filter_map(|stat| {
+            // The nineteenth field of proc_pid_stat(5), the third of which comes first here.
+            let (before, after) = stat.rsplit_once(") ")?;
+            let named = before.ends_with(&format!("(n1-{thread}"));
+            named.then(|| after.split(' ').nth(16).unwrap().parse::<i32>().unwrap())
+        });
+        found.next().unwrap_or_else(|| panic!("no thread {thread}"))
+    };
+    let first = ["driver", "log", "state"].map(niceness);
+    assert!(first.iter().all(|of| *of == first[0]), "{first:?}");
+    let background = ["database", "gc", "journal", "compactor"].map(niceness);
+    let lower = (first[0] + 5).min(19);
+    assert!(background.iter().all(|of| *of == lower), "{background:?}");
+}

@@ -1,9 +1,11 @@
 //! What the threads of a node have in common: their queues, and what ends all of them.
 
 pub(crate) mod fatal;
+pub(crate) mod priority;
 pub(crate) mod queue;
 mod spawn;
 
+pub(crate) use self::priority::give_way;
 pub(crate) use self::spawn::spawn;
 
 /// The driver's thread, which never waits for a disk: while it stood still, no heartbeat would leave.

@@ -98,8 +98,8 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::stand_back;
     use super::*;
+    use crate::server::threads::give_way;
     use std::time::Duration;
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
         let path = directory.path().to_owned();
         // As a state is opened: there is a test that looks at the niceness of all threads of this name.
         let database = expendable(move || {
-            stand_back();
+            give_way();
             let opened = fjall::Database::builder(&path).open();
             opened.map_err(|error| StoreError::from_fjall("opening the state", error))
         });

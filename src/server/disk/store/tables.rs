@@ -11,6 +11,7 @@ use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use crate::front::Database;
 use crate::kv::{Changes, Pair, Space, Span};
+use crate::server::threads::give_way;
 use crate::sync::{Mutex, MutexGuard};
 
 use super::counts::KeyCount;
@@ -226,11 +227,6 @@ const WORKER_THREADS_MAX: usize = 4;
 /// it does not keep old journals from being deleted.
 const META_MEMTABLE_BYTES: u64 = 2 << 20;
 
-/// The niceness of fjall's threads. A merge takes seconds and uses all cores; on few cores, writes and
-/// renewals would wait for it. Merges must not starve either, or memtables accumulate: with this value they
-/// get a quarter of a fully contended core.
-pub(super) const WORKER_NICENESS: i32 = 5;
-
 /// Opens the database in `directory`, or creates an empty one, with all its keyspaces in the order of
 /// [`Space::ALL`].
 pub(super) fn open_database(
@@ -240,18 +236,9 @@ pub(super) fn open_database(
     let (path, options) = (directory.database(), *options);
     boundary::expendable(move || {
         // A thread inherits niceness from its creator, which cannot lower its own again.
-        stand_back();
+        give_way();
         open_on_this_thread(&path, &options)
     })
-}
-
-/// Lowers the priority of this thread below the others of the process.
-pub(super) fn stand_back() {
-    // On other systems niceness applies to the whole process.
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(WORKER_NICENESS) {
-        tracing::warn!(%error, "cannot lower the priority of background table compaction");
-    }
 }
 
 fn open_on_this_thread(

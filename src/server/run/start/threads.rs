@@ -35,7 +35,7 @@ use crate::server::mail::{Mail, Mailbox};
 use crate::server::peers::Peers;
 use crate::server::threads::fatal::Watch;
 use crate::server::threads::queue::BatchQueue;
-use crate::server::threads::{DRIVER, spawn};
+use crate::server::threads::{DRIVER, give_way, spawn};
 use crate::server::watch::{WatchThread, Watches};
 
 /// The fifth stage.
@@ -199,7 +199,7 @@ impl Ground<'_> {
             space: self.shared.space.clone(),
         };
         let on_fatal = self.on_fatal();
-        self.spawn("database", move || {
+        self.spawn_background("database", move || {
             if let Err(error) = thread.run() {
                 on_fatal(error);
             }
@@ -221,7 +221,7 @@ impl Ground<'_> {
             space: self.shared.space.clone(),
         };
         let on_fatal = self.on_fatal();
-        self.spawn("gc", move || {
+        self.spawn_background("gc", move || {
             if let Err(error) = thread.run() {
                 on_fatal(error);
             }
@@ -234,7 +234,7 @@ impl Ground<'_> {
             work: self.queues.journal.clone(),
         };
         let on_fatal = self.on_fatal();
-        self.spawn("journal", move || {
+        self.spawn_background("journal", move || {
             if let Err(error) = thread.run() {
                 on_fatal(error);
             }
@@ -254,7 +254,7 @@ impl Ground<'_> {
             metrics: self.shared.metrics.clone(),
         };
         let on_fatal = self.on_fatal();
-        self.spawn("compactor", move || {
+        self.spawn_background("compactor", move || {
             if let Err(error) = thread.run() {
                 on_fatal(error);
             }
@@ -370,6 +370,18 @@ impl Ground<'_> {
     /// Starts a thread whose failure ends the node. The data directory stays locked while it lives.
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> ThreadResult {
         spawn(&self.name_of(name), self.guard(name), body).map_err(io_error("starting a thread"))
+    }
+
+    /// The same for one that gives way to all others.
+    fn spawn_background(
+        &self,
+        name: &'static str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> ThreadResult {
+        self.spawn(name, move || {
+            give_way();
+            body();
+        })
     }
 
     fn name_of(&self, thread: &str) -> String {

@@ -15,7 +15,7 @@ use fjall::Keyspace;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::tables::{WORKER_NICENESS, WORKER_THREADS_MIN};
+use super::tables::WORKER_THREADS_MIN;
 use super::*;
 use crate::api::{
     CompactionRequest, DeleteRangeRequest, KeyRange, Limits, PutRequest, RangeRequest,
@@ -24,6 +24,7 @@ use crate::kv::tests::{entries, programs};
 use crate::kv::{
     Command, CompactionBudget, ContentHash, MemStore, Operation, Pair, Space, Span, Store, View,
 };
+use crate::server::threads::priority::BACKGROUND_NICENESS;
 use crate::types::{LogIndex, Term};
 
 type Entry = (LogId, Option<Bytes>);
@@ -77,7 +78,7 @@ fn merging_of_tables_gives_way_to_everything_else_and_whoever_opens_a_state_does
         thread::sleep(std::time::Duration::from_millis(1));
     }
     assert!(workers.len() >= WORKER_THREADS_MIN, "{workers:?}");
-    let lower = (before + WORKER_NICENESS).min(19);
+    let lower = (before + BACKGROUND_NICENESS).min(19);
     assert!(workers.iter().all(|worker| *worker == lower), "{workers:?}");
 }
 
