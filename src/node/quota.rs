@@ -4,7 +4,8 @@
 //! it is decided when to raise and when to clear it, and only the leader proposes. Between the two
 //! lies a gap, or a state at the edge would have the alarm come and go with every write.
 //!
-//! A leader whose disk is so full that it cannot apply what is committed hands leadership over.
+//! A leader that cannot apply what is committed, be it because its disk is full or because it hangs, hands
+//! leadership over: followers apply no more than it has (A11).
 //!
 //! A leader whose alarm is raised also turns away what would be refused at apply, before it costs a
 //! place in a log on that same disk. Not what carries a session: a retry must learn what became of
@@ -21,8 +22,9 @@ use crate::types::RequestId;
 
 /// When a write is to be tried again that the log should not take while nothing can be applied.
 const STUCK_RETRY_MS: u32 = 100;
-/// A leader whose disk is full hands leadership over no more often: the disks of the others may be
-/// full, too.
+/// For so long what is committed may wait with nothing being applied.
+const APPLY_PATIENCE: Duration = Duration::from_secs(5);
+/// A leader that cannot apply hands leadership over no more often: the others may be no better off.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Node {
@@ -33,6 +35,7 @@ impl Node {
         self.space.alarm = report.alarm.or_else(|| verdict.flatten());
         self.space.is_stuck = report.free < report.floor;
         if self.consensus.leads_in().is_none() {
+            self.space.unapplied = None;
             return;
         }
         if let Some(alarm) = verdict
@@ -43,13 +46,29 @@ impl Node {
                 .consensus
                 .propose(now, Command::SetSpaceAlarm(alarm).encode());
         }
-        if self.space.is_stuck {
-            self.hand_over_for_space(now);
+        let stands_still = self.apply_stands_still(now);
+        if self.space.is_stuck || stands_still {
+            self.hand_over_unapplied(now);
         }
     }
 
-    /// What is committed waits on this node until its disk has space. Another one may have some.
-    fn hand_over_for_space(&mut self, now: Instant) {
+    /// Whether something has been committed for long, and nothing was applied meanwhile.
+    fn apply_stands_still(&mut self, now: Instant) -> bool {
+        let applied = self.applied;
+        let waits = self.consensus.status().commit > applied;
+        match self.space.unapplied {
+            Some((before, since)) if waits && before == applied => {
+                now.certainly_after(since + APPLY_PATIENCE)
+            }
+            _ => {
+                self.space.unapplied = waits.then_some((applied, now));
+                false
+            }
+        }
+    }
+
+    /// What is committed waits on this node. Another one may be able to apply it.
+    fn hand_over_unapplied(&mut self, now: Instant) {
         let before = self.space.handed_over;
         if before.is_some_and(|before| !now.certainly_after(before + HAND_OVER_INTERVAL)) {
             return;

@@ -2,6 +2,7 @@
 
 use crate::kv::SpaceAlarm;
 use crate::time::Instant;
+use crate::types::LogIndex;
 
 /// The alarm is cleared once the state takes no more than so many tenths of its quota.
 pub(super) const CLEAR_TENTHS: u64 = 9;
@@ -32,7 +33,9 @@ pub(super) struct KnownSpace {
     pub(super) alarm: Option<SpaceAlarm>,
     /// What is committed is not applied before there is more room.
     pub(super) is_stuck: bool,
-    /// When leadership was last to be handed over for want of space.
+    /// Up to where was applied, and since when something that is committed waits there.
+    pub(super) unapplied: Option<(LogIndex, Instant)>,
+    /// When leadership was last to be handed over because nothing could be applied.
     pub(super) handed_over: Option<Instant>,
 }
 

@@ -786,6 +786,49 @@ fn a_leader_that_can_apply_nothing_for_want_of_space_hands_leadership_over() {
     assert_ne!(world.leader(), leader);
 }
 
+/// Its disk hangs, for example: until another leads, nobody applies anything (A11).
+#[test]
+fn a_leader_that_applies_nothing_for_seconds_hands_leadership_over() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    let enough = || space(1, 100, None);
+    world.give(leader, enough());
+    world.stalled = vec![leader];
+    let waiting = world.put(leader);
+    for _ in 0..4 {
+        world.give(leader, enough());
+        world.advance(1_000);
+        assert_eq!(world.leader(), leader, "it may be over in a moment");
+    }
+    world.advance(2_000);
+    world.give(leader, enough());
+    world.settle();
+    world.advance(1_000);
+    let next = world.leader();
+    assert_ne!(next, leader);
+    let taken = world.put(next);
+    world.answer(taken).response();
+    world.stalled.clear();
+    world.settle();
+    assert!(world.answers.contains_key(&waiting), "it was never lost");
+}
+
+/// A long queue is none that stands still.
+#[test]
+fn a_leader_that_applies_slowly_leads_on() {
+    let mut world = World::new(3);
+    let leader = world.leader();
+    for _ in 0..10 {
+        world.stalled = vec![leader];
+        world.put(leader);
+        world.give(leader, space(1, 100, None));
+        world.advance(3_000);
+        world.stalled.clear();
+        world.settle();
+    }
+    assert_eq!(world.leader(), leader);
+}
+
 /// It could not even apply the first entry of its term, let alone what came later.
 #[test]
 fn a_node_with_a_full_disk_that_is_elected_hands_leadership_on_and_nothing_is_lost() {
