@@ -48,6 +48,7 @@ texts! {
     DUPLICATE_KEY = InvalidArgument, "duplicate key given in txn request";
     INVALID_SORT_OPTION = InvalidArgument, "invalid sort option";
     REQUEST_TOO_LARGE = InvalidArgument, "request is too large";
+    INVALID_DOWNGRADE = InvalidArgument, "invalid downgrade target version";
     USER_EMPTY = InvalidArgument, "user name is empty";
     LEASE_NOT_FOUND = NotFound, "requested lease not found";
     PERMISSION_DENIED = PermissionDenied, "permission denied";
@@ -56,6 +57,7 @@ texts! {
     LEASE_EXISTS = FailedPrecondition, "lease already exists";
     NOT_LEADER = FailedPrecondition, "not leader";
     BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
+    NO_DOWNGRADE = FailedPrecondition, "no inflight downgrade job";
     COMPACTED = OutOfRange, "mvcc: required revision has been compacted";
     FUTURE_REVISION = OutOfRange, "mvcc: required revision is a future revision";
     TTL_TOO_LARGE = OutOfRange, "too large lease TTL";

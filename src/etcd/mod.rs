@@ -6,5 +6,6 @@
 
 pub(crate) mod convert;
 pub(crate) mod errors;
+pub(crate) mod metrics;
 pub(crate) mod proto;
 pub(crate) mod status;

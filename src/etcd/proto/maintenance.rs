@@ -135,3 +135,30 @@ pub(crate) struct DefragmentResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
 }
+
+/// Takes the cluster back to an older version.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DowngradeRequest {
+    #[prost(enumeration = "DowngradeAction", tag = "1")]
+    pub(crate) action: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+/// What [`DowngradeRequest`] wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub(crate) enum DowngradeAction {
+    Validate = 0,
+    Enable = 1,
+    Cancel = 2,
+}
+
+/// To [`DowngradeRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DowngradeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}

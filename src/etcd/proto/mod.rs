@@ -27,8 +27,9 @@ pub(crate) use lease::{
 };
 pub(crate) use maintenance::{
     ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, DefragmentRequest,
-    DefragmentResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
-    MoveLeaderRequest, MoveLeaderResponse, StatusRequest, StatusResponse,
+    DefragmentResponse, DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest,
+    HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest, MoveLeaderResponse,
+    StatusRequest, StatusResponse,
 };
 pub(crate) use parts::txn_parts;
 pub(crate) use recipes::{

@@ -233,7 +233,7 @@ impl NodeProbes {
 
     /// Brings the metrics up to date that repeat what is known elsewhere: the core counts without
     /// knowing what a metric is.
-    fn refresh(&self, metrics: &Metrics) {
+    pub(crate) fn refresh(&self, metrics: &Metrics) {
         self.refresh_lease(metrics);
         self.refresh_raft(metrics);
         self.refresh_work(metrics);

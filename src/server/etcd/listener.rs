@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::calls::{Calls, PortMetrics, Scrape};
 use super::certificates::EtcdCertificates;
 use super::grpc::Reply;
 use super::options::EtcdOptions;
@@ -74,7 +75,16 @@ impl EtcdListener {
 
     /// Serves connections until `stopping` says so or is dropped; then lets those that are open finish
     /// what they do.
-    pub(crate) async fn serve(self, sessions: Arc<Sessions>, mut stopping: watch::Receiver<bool>) {
+    pub(crate) async fn serve(
+        self,
+        sessions: Arc<Sessions>,
+        scrape: Scrape,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let metrics = Arc::new(PortMetrics {
+            calls: Calls::default(),
+            scrape,
+        });
         let seats = Arc::new(Seats::new(self.admission));
         let mut connections = JoinSet::new();
         let mut tending = JoinSet::new();
@@ -102,6 +112,7 @@ impl EtcdListener {
                 options: self.options.clone(),
                 certificates: self.certificates.clone(),
                 stopping: stop.clone(),
+                metrics: metrics.clone(),
                 address,
             };
             connections.spawn(async move {
@@ -120,6 +131,7 @@ struct Connection {
     options: Arc<EtcdOptions>,
     certificates: Option<Arc<EtcdCertificates>>,
     stopping: watch::Receiver<bool>,
+    metrics: Arc<PortMetrics>,
     address: SocketAddr,
 }
 
@@ -159,6 +171,7 @@ impl Connection {
             sessions: self.sessions,
             options: self.options,
             stopping: self.stopping.clone(),
+            metrics: self.metrics,
         };
         let service = service_fn(move |request: Request<Incoming>| {
             let route = route.clone();

@@ -13,9 +13,11 @@ use super::pages::unexpected;
 use crate::api::{
     Consistency, KeyRange, KeyValue, RangeRequest, Request, Response, ResponseBody, successor,
 };
-use crate::etcd::errors::{BAD_TRANSFEREE, Method, NO_LEADER, NOT_LEADER};
+use crate::etcd::errors::{
+    BAD_TRANSFEREE, INVALID_DOWNGRADE, Method, NO_DOWNGRADE, NO_LEADER, NOT_LEADER,
+};
 use crate::etcd::proto;
-use crate::etcd::proto::{ALARM_NO_SPACE, AlarmAction, AlarmMember};
+use crate::etcd::proto::{ALARM_NO_SPACE, AlarmAction, AlarmMember, DowngradeAction};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::Sessions;
 use crate::types::NodeId;
@@ -163,6 +165,20 @@ pub(super) async fn defragment(
     let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
     request.await?;
     Ok(proto::DefragmentResponse::default())
+}
+
+/// Downgrade: a cluster does not go back, so there is no version to go to, and nothing under way.
+pub(super) async fn downgrade(
+    caller: Caller,
+    asked: proto::DowngradeRequest,
+) -> Result<proto::DowngradeResponse, Status> {
+    // A client that may do nothing is told so.
+    let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
+    request.await?;
+    match asked.action == DowngradeAction::Cancel as i32 {
+        true => Err(NO_DOWNGRADE),
+        false => Err(INVALID_DOWNGRADE),
+    }
 }
 
 /// Alarm: the alarms can be read, and what is measured cannot be set.

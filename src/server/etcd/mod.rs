@@ -10,6 +10,7 @@
 //! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
 
 mod caller;
+mod calls;
 mod certificates;
 mod cluster;
 mod grpc;
@@ -27,6 +28,7 @@ mod tls;
 mod unary;
 mod watches;
 
+pub(crate) use calls::Scrape;
 pub(crate) use certificates::EtcdCertificates;
 pub(crate) use listener::EtcdListener;
 pub(crate) use options::EtcdOptions;

@@ -1,6 +1,7 @@
 //! From the path of a request to what answers it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -8,12 +9,17 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::watch;
 
 use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG};
-use super::grpc::{Reply, failure, is_grpc, refuse_compression};
+use super::calls::PortMetrics;
+use super::grpc::{GRPC_STATUS, Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
 use super::{cluster, kv, lease, maintenance, recipes, stream, watches};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The format of Prometheus.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the requests of a connection share.
 #[derive(Clone)]
@@ -22,26 +28,26 @@ pub(super) struct Route {
     pub(super) options: Arc<EtcdOptions>,
     pub(super) client: LocalClient,
     pub(super) stopping: watch::Receiver<bool>,
+    pub(super) metrics: Arc<PortMetrics>,
 }
 
 impl Route {
     /// Answers a request, of gRPC or for a page.
     pub(super) async fn answer(self, request: Request<Incoming>) -> Response<Reply> {
         match is_grpc(request.headers()) {
-            true => self.call(request).await,
+            true => {
+                let (metrics, uri) = (self.metrics.clone(), request.uri().clone());
+                let response = self.call(request).await;
+                metrics.calls.count(uri.path(), code_of(&response));
+                response
+            }
             false => self.page(&request).await,
         }
     }
 
     async fn call(self, request: Request<Incoming>) -> Response<Reply> {
         let (head, body) = request.into_parts();
-        let patience = match head.uri.path() {
-            // It may wait until history is gone from the disk.
-            "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
-            // For those before.
-            "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
-            _ => PATIENCE,
-        };
+        let patience = patience(head.uri.path());
         let caller = refuse_compression(&head.headers).and_then(|()| {
             Caller::new(
                 self.sessions,
@@ -87,6 +93,9 @@ impl Route {
             "/etcdserverpb.Maintenance/Defragment" => {
                 unary(caller, body, any, maintenance::defragment).await
             }
+            "/etcdserverpb.Maintenance/Downgrade" => {
+                unary(caller, body, any, maintenance::downgrade).await
+            }
             "/etcdserverpb.Cluster/MemberList" => {
                 unary(caller, body, any, cluster::member_list).await
             }
@@ -104,20 +113,47 @@ impl Route {
 
     async fn page(self, request: &Request<Incoming>) -> Response<Reply> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let text = "this port answers gRPC, and GET /version, /health, /livez and /readyz\n";
-            return page(404, "text/plain; charset=utf-8", text.to_owned());
+            let text =
+                "this port answers gRPC, and GET /version, /health, /livez, /readyz and /metrics\n";
+            return page(404, TEXT, text.to_owned());
         }
         let (path, query) = (request.uri().path(), request.uri().query());
+        if path == "/metrics" {
+            let metrics = self.metrics.clone();
+            let text = tokio::task::spawn_blocking(move || metrics.page()).await;
+            return match text {
+                Ok(text) => page(200, METRICS, text),
+                Err(_) => page(
+                    500,
+                    TEXT,
+                    "the metrics cannot be read: see the log of this node\n".to_owned(),
+                ),
+            };
+        }
         let found = maintenance::page(&self.sessions, &self.options, path, query).await;
         match found {
             Some((status, content, text)) => page(status, content, text),
-            None => page(
-                404,
-                "text/plain; charset=utf-8",
-                "404 page not found\n".to_owned(),
-            ),
+            None => page(404, TEXT, "404 page not found\n".to_owned()),
         }
     }
+}
+
+/// The longest that a call of the method at `path` takes.
+fn patience(path: &str) -> Duration {
+    match path {
+        // It may wait until history is gone from the disk.
+        "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
+        // For those before.
+        "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
+        _ => PATIENCE,
+    }
+}
+
+/// The code with which a call was answered. A stream that is open is none of the failures.
+fn code_of(response: &Response<Reply>) -> usize {
+    let status = response.headers().get(GRPC_STATUS);
+    let code = status.and_then(|status| status.to_str().ok()?.parse().ok());
+    code.unwrap_or_default()
 }
 
 fn page(status: u16, content: &'static str, text: String) -> Response<Reply> {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::grpc::Channel;
 use super::messages::{
-    HashKvRequest, HashKvResponse, HashRequest, HashResponse, MemberListRequest,
-    MemberListResponse, MoveLeaderRequest, MoveLeaderResponse,
+    DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse,
+    HashRequest, HashResponse, MemberListRequest, MemberListResponse, MoveLeaderRequest,
+    MoveLeaderResponse,
 };
 use super::watches::{put, started};
 use super::{EtcdCluster, etcdctl, must, run};
@@ -13,6 +14,7 @@ use crate::harness::eventually;
 
 const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
+const DOWNGRADE: &str = "/etcdserverpb.Maintenance/Downgrade";
 const MOVE_LEADER: &str = "/etcdserverpb.Maintenance/MoveLeader";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,6 +105,26 @@ async fn members_are_listed_with_the_urls_of_all_and_agree_on_hashes() {
         Err((9, "etcdserver: bad leader transferee".to_owned()))
     );
     assert_eq!(move_to(up, own).await, Ok(MoveLeaderResponse::default()));
+    // No version is older.
+    let downgrade = async |action| -> Result<DowngradeResponse, (i32, String)> {
+        let version = "3.5.0".to_owned();
+        let request = DowngradeRequest { action, version };
+        channels[third].ask(DOWNGRADE, &request).await
+    };
+    let refused = "etcdserver: invalid downgrade target version".to_owned();
+    for action in [DowngradeAction::Validate, DowngradeAction::Enable] {
+        assert_eq!(downgrade(action as i32).await, Err((3, refused.clone())));
+    }
+    let none = "etcdserver: no inflight downgrade job".to_owned();
+    assert_eq!(
+        downgrade(DowngradeAction::Cancel as i32).await,
+        Err((9, none))
+    );
+    // What was asked is counted, by its code.
+    let metrics = cluster.page(up, "/metrics").1;
+    let counted = "grpc_server_handled_total{grpc_code=\"FailedPrecondition\",grpc_method=\"MoveLeader\",\
+                   grpc_service=\"etcdserverpb.Maintenance\",grpc_type=\"unary\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[test]

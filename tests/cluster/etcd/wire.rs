@@ -1,14 +1,10 @@
 //! What clients of etcd see on the wire, where libraries rely on more than the messages.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use bytes::Bytes;
 use prost::Message;
 
 use super::EtcdCluster;
 use super::grpc::{Channel, framed};
-use crate::harness::PATIENCE;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const PUT: &str = "/etcdserverpb.KV/Put";
@@ -275,21 +271,8 @@ async fn a_stream_of_renewals_is_answered_in_order_and_outlives_leases_that_are_
 #[test]
 fn programs_without_grpc_get_pages_and_nonsense_gets_an_end() {
     let cluster = EtcdCluster::in_the_clear(1);
-    let talk = |words: &[u8]| {
-        let mut stream = TcpStream::connect(cluster.ports[0]).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // It may be closed before everything is said.
-        let _ = stream.write_all(words);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    };
-    let page = |path: &str| {
-        let answer =
-            talk(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes());
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().to_owned(), body.to_owned())
-    };
+    let talk = |words: &[u8]| cluster.talk(0, words);
+    let page = |path: &str| cluster.page(0, path);
     assert_eq!(
         page("/version"),
         (
@@ -307,6 +290,23 @@ fn programs_without_grpc_get_pages_and_nonsense_gets_an_end() {
     assert_eq!(page("/livez").0, "200");
     assert_eq!(page("/readyz").0, "200");
     assert_eq!(page("/nothing").0, "404");
+    // What dashboards of etcd read, and our own.
+    let metrics = page("/metrics").1;
+    for series in [
+        "etcd_server_has_leader 1",
+        "etcd_server_quota_backend_bytes ",
+        "etcd_mvcc_db_total_size_in_bytes ",
+        "etcd_server_leader_changes_seen_total ",
+        "etcd_server_proposals_committed_total ",
+        "etcd_server_proposals_applied_total ",
+        "etcd_server_proposals_pending ",
+        "etcd_server_proposals_failed_total ",
+        "# TYPE grpc_server_handled_total counter",
+        "leasehold_raft_has_leader 1",
+    ] {
+        let there = metrics.lines().any(|line| line.starts_with(series));
+        assert!(there, "no {series} in {metrics}");
+    }
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let endless = [&preface[..], &[0xff; 4096]].concat();
     for words in [&b"nonsense\r\n\r\n"[..], &[0; 64], &endless] {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::error::StartError;
 use crate::server::config::Config;
 use crate::server::disk::tls::CertificateError;
-use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions};
+use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions, Scrape};
 use crate::server::session::Sessions;
 
 /// Binds the port, if there is to be one.
@@ -67,11 +67,11 @@ pub(super) struct EtcdService {
 
 impl EtcdService {
     /// Serves the port from now on.
-    pub(super) fn start(port: EtcdListener, sessions: &Arc<Sessions>) -> Self {
+    pub(super) fn start(port: EtcdListener, sessions: &Arc<Sessions>, scrape: Scrape) -> Self {
         let (stop, stopping) = watch::channel(false);
         Self {
             address: port.address(),
-            task: tokio::spawn(port.serve(sessions.clone(), stopping)),
+            task: tokio::spawn(port.serve(sessions.clone(), scrape, stopping)),
             stop,
         }
     }

@@ -121,7 +121,7 @@ impl Server {
         let threads = Threads::new(&config, &identity, &shared, &ports, disks.storage, replica)?;
         reached(Stage::Threads);
         let tasks = Tasks::new(&config, &identity, &shared, &mut ports, &sessions);
-        let probes = tasks.node_probes(&shared, &ports, &sessions);
+        let probes = Tasks::node_probes(&shared, &ports, &sessions);
         let service = tasks.admin_service(&config, &shared, &ports, &sessions, options.log);
         let admin = admin.attach(probes, service);
         reached(Stage::Tasks);

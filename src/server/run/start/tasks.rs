@@ -131,18 +131,27 @@ impl Tasks {
                 sessions: sessions.clone(),
                 done: tokio::sync::Mutex::default(),
             }),
-            etcd: ports
-                .etcd
-                .take()
-                .map(|port| EtcdService::start(port, sessions)),
+            etcd: Self::serve_etcd(shared, ports, sessions),
             backups_end,
             _tending: tending,
         }
     }
 
+    /// Serves the port for etcd's clients, if there is one.
+    fn serve_etcd(
+        shared: &Shared,
+        ports: &mut Ports,
+        sessions: &Arc<Sessions>,
+    ) -> Option<EtcdService> {
+        let port = ports.etcd.take()?;
+        let metrics = shared.metrics.clone();
+        let probes = Self::node_probes(shared, ports, sessions);
+        let scrape = move || metrics.render(|metrics| probes.refresh(metrics));
+        Some(EtcdService::start(port, sessions, Box::new(scrape)))
+    }
+
     /// The view of the node for probes and scrapes.
     pub(super) fn node_probes(
-        &self,
         shared: &Shared,
         ports: &Ports,
         sessions: &Arc<Sessions>,
