@@ -23,14 +23,14 @@ use crate::harness::{PATIENCE, eventually, free_port, left_out, setting};
 const STEPS: u64 = 50;
 
 /// An etcd of our own, gone with the test.
-struct Etcd {
+pub(crate) struct Etcd {
     process: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     _folder: tempfile::TempDir,
 }
 
 impl Etcd {
-    fn start(program: &Path) -> Self {
+    pub(crate) fn start(program: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (client, peer) = (address(free_port()), address(free_port()));
@@ -63,7 +63,7 @@ impl Drop for Etcd {
 }
 
 /// etcd itself; none, and a loud remark, if it is not there and need not be.
-fn etcd() -> Option<PathBuf> {
+pub(crate) fn etcd() -> Option<PathBuf> {
     let found = tool("etcd");
     if found.is_none() {
         assert!(

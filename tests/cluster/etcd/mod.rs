@@ -31,6 +31,7 @@ mod messages {
     pub(crate) use watch::*;
 }
 mod maintenance;
+mod moving;
 mod recipes;
 mod watches;
 mod wire;
