@@ -4,6 +4,7 @@
 //! for ever.
 
 mod cluster;
+mod fields;
 mod health;
 mod kv;
 mod lease;
@@ -13,6 +14,7 @@ mod recipes;
 mod watch;
 
 pub(crate) use cluster::{Member, MemberListRequest, MemberListResponse};
+pub(crate) use fields::{FieldValue, Fields};
 pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
 pub(crate) use kv::{
     CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,

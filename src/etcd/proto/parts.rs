@@ -1,6 +1,8 @@
 //! How many parts an encoded transaction has, counted before it is decoded: a message of 2 MiB can
 //! hold a million empty operations, and each would take a hundred times its size in memory.
 
+use super::fields::{FieldValue, Fields};
+
 /// The field of a transaction with its comparisons, and the two with its operations.
 const COMPARE: u64 = 1;
 const SUCCESS: u64 = 2;
@@ -15,7 +17,7 @@ pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize, depth_max: usize) -> u
     // What is still to be looked at: a transaction, and how deep it lies.
     let mut open = vec![(encoded, 1)];
     while let Some((txn, depth)) = open.pop() {
-        for (field, body) in Fields(txn) {
+        for (field, body) in bodies(txn) {
             if !matches!(field, COMPARE | SUCCESS | FAILURE) {
                 continue;
             }
@@ -26,55 +28,19 @@ pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize, depth_max: usize) -> u
             if field == COMPARE || depth == depth_max {
                 continue;
             }
-            let nested = Fields(body).filter(|(field, _)| *field == NESTED);
+            let nested = bodies(body).filter(|(field, _)| *field == NESTED);
             open.extend(nested.map(|(_, txn)| (txn, depth + 1)));
         }
     }
     parts
 }
 
-/// The fields of a message that are messages, texts or bytes, with their content; ends at the first
-/// that is not well formed.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = (u64, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let key = self.varint()?;
-            match key & 7 {
-                0 => drop(self.varint()?),
-                1 => drop(self.take(8)?),
-                2 => {
-                    let length = usize::try_from(self.varint()?).ok()?;
-                    return Some((key >> 3, self.take(length)?));
-                }
-                5 => drop(self.take(4)?),
-                _ => return None,
-            }
-        }
-    }
-}
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.take(1)?[0];
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
+/// The fields of a message that are messages, texts or bytes, with their content.
+fn bodies(message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    Fields(message).filter_map(|(field, value)| match value {
+        FieldValue::Bytes(body) => Some((field, body)),
+        FieldValue::Number(_) | FieldValue::Fixed => None,
+    })
 }
 
 #[cfg(test)]
