@@ -6,6 +6,7 @@
 
 pub(crate) mod convert;
 pub(crate) mod errors;
+pub(crate) mod json;
 pub(crate) mod metrics;
 pub(crate) mod proto;
 pub(crate) mod status;
