@@ -147,6 +147,8 @@ pub struct EtcdConfig {
     pub emulated_version: String,
     /// Maximum size of an answer to a read, in bytes.
     pub max_reply_bytes: usize,
+    /// Whether its methods are served as JSON over HTTP, too.
+    pub http_gateway: bool,
 }
 
 /// Certificates of the port for etcd's clients.
@@ -326,6 +328,7 @@ fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfi
         tls: (!compat.insecure).then_some(tls),
         emulated_version: compat.emulated_version,
         max_reply_bytes: compat.max_reply_bytes,
+        http_gateway: compat.http_gateway,
     }))
 }
 

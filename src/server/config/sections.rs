@@ -373,6 +373,8 @@ settings! {
             "Version of etcd that its clients are told, as three numbers";
         max_reply_bytes: usize = "64MiB" in bytes(2 * MIB..=GIB),
             "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
+        http_gateway: bool = "true" in boolean(),
+            "Whether listen.etcd serves its methods as JSON over HTTP, too, as etcd's gateway does";
     }
 }
 

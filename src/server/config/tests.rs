@@ -270,6 +270,7 @@ fn every_key_can_be_given_without_a_file() {
         ("etcd_compat.insecure", "false"),
         ("etcd_compat.emulated_version", "3.5.13"),
         ("etcd_compat.max_reply_bytes", "4MiB"),
+        ("etcd_compat.http_gateway", "false"),
         ("tls.peer.crl_file", "h"),
         ("tls.peer.allowed_sans", "n1"),
         ("auth.token_ttl", "7m"),
@@ -350,6 +351,7 @@ fn every_key_can_be_given_without_a_file() {
         tls: Some(tls),
         emulated_version: "3.5.13".to_owned(),
         max_reply_bytes: 4 << 20,
+        http_gateway: false,
     };
     assert_eq!(etcd, expected);
     let backup = by_flags.backup.unwrap();
@@ -456,9 +458,9 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
         )
     );
     assert_eq!(
-        complaint(&complete("[proxy]\nhttp_gateway = true\n")),
+        complaint(&complete("[proxy]\nupstream_pool = true\n")),
         format!(
-            "leasehold.toml:{}: unknown key `proxy.http_gateway`: `leasehold serve --help` \
+            "leasehold.toml:{}: unknown key `proxy.upstream_pool`: `leasehold serve --help` \
              lists all keys",
             line - 1
         )

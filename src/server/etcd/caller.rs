@@ -109,7 +109,7 @@ impl Caller {
 
     /// The longest message that is received.
     pub(super) fn message_bytes_max(&self) -> usize {
-        self.sessions.limits.requests.request_bytes_max + AROUND_BYTES
+        message_bytes_max(&self.sessions)
     }
 
     /// What a read of this caller asks for.
@@ -229,6 +229,11 @@ impl Caller {
     pub(super) fn member_id(&self) -> NodeId {
         self.sessions.node.member_id
     }
+}
+
+/// The longest message that is received on this port.
+pub(super) fn message_bytes_max(sessions: &Sessions) -> usize {
+    sessions.limits.requests.request_bytes_max + AROUND_BYTES
 }
 
 fn now() -> Instant {

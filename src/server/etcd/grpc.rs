@@ -12,12 +12,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use prost::Message;
 use tokio::sync::mpsc;
 
+use super::body::{RequestBody, ended_early};
 use super::large::LargeReply;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::status::{Code, Status};
@@ -46,6 +47,8 @@ pub(super) enum Reply {
     Large(LargeReply),
     /// What comes by and by.
     Stream(mpsc::Receiver<StreamFrame>),
+    /// One of these, in other words.
+    Translated(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
 
 /// A frame of a stream, and what counts its bytes until it is sent, if they are counted.
@@ -105,6 +108,7 @@ impl Body for Reply {
             Self::Stream(frames) => frames
                 .poll_recv(cx)
                 .map(|next| next.map(|next| Ok(next.frame))),
+            Self::Translated(reply) => reply.as_mut().poll_frame(cx),
         }
     }
 
@@ -173,11 +177,10 @@ pub(super) fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
 /// # Errors
 /// It is too long, compressed, cut off or more than one, or there is no memory for it.
 pub(super) async fn receive(
-    body: &mut Incoming,
+    body: &mut RequestBody,
     client: &LocalClient,
     bytes_max: usize,
 ) -> Result<(Bytes, impl Sized + use<>), Status> {
-    let broken = || Status::new(Code::Unknown, "grpc: the request ended early");
     let mut read = BytesMut::new();
     let mut reserved = None;
     let mut length = None;
@@ -205,16 +208,10 @@ pub(super) async fn receive(
                 "grpc: more than one message in a unary call",
             ));
         }
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
-        match frame {
+        match body.next().await {
             None if length == Some(read.len()) => return Ok((read.freeze(), reserved)),
-            None | Some(Err(_)) => return Err(broken()),
-            Some(Ok(frame)) => {
-                // Trailers of a client mean nothing.
-                if let Ok(data) = frame.into_data() {
-                    read.extend_from_slice(&data);
-                }
-            }
+            None => return Err(ended_early()),
+            Some(data) => read.extend_from_slice(&data?),
         }
     }
 }
@@ -323,6 +320,35 @@ pub(super) fn end_frame(end: Result<(), &Status>) -> StreamFrame {
     Frame::trailers(trailers).into()
 }
 
+/// How a call ended by its headers or trailers, with a code and a text; `None` if they do not say.
+pub(super) fn outcome(headers: &HeaderMap) -> Option<(i32, String)> {
+    let code = headers.get(GRPC_STATUS)?.to_str().ok()?.parse().ok()?;
+    let text = headers.get(GRPC_MESSAGE).map(HeaderValue::as_bytes);
+    Some((code, unescaped(text.unwrap_or_default())))
+}
+
+/// A text that was [`escaped`].
+fn unescaped(header: &[u8]) -> String {
+    let mut text = Vec::with_capacity(header.len());
+    let mut rest = header;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let escaped = after.split_at_checked(2).filter(|_| byte == b'%');
+        let escaped = escaped.and_then(|(digits, after)| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            Some((u8::from_str_radix(digits, 16).ok()?, after))
+        });
+        match escaped {
+            Some((escaped, after)) => {
+                text.push(escaped);
+                rest = after;
+            }
+            None => text.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// A text as a header: what is not printable ASCII, and the percent sign, is escaped.
 fn escaped(text: &str) -> Vec<u8> {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -368,6 +394,8 @@ mod tests {
     #[test]
     fn messages_are_escaped_and_failures_are_headers_alone() {
         assert_eq!(escaped("a b%é\n"), b"a b%25%C3%A9%0A");
+        assert_eq!(unescaped(&escaped("a b%é\n")), "a b%é\n");
+        assert_eq!(unescaped(b"%%4%zz"), "%%4%zz");
         let failed = failure(&crate::etcd::errors::EMPTY_KEY);
         assert!(failed.body().is_end_stream());
         assert_eq!(failed.headers()[CONTENT_TYPE], "application/grpc");
@@ -376,6 +404,9 @@ mod tests {
             failed.headers()[&GRPC_MESSAGE],
             "etcdserver: key is not provided"
         );
+        let text = "etcdserver: key is not provided".to_owned();
+        assert_eq!(outcome(failed.headers()), Some((3, text)));
+        assert_eq!(outcome(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -28,6 +28,9 @@ use crate::transport::Admission;
 
 /// How long a client may take to say the first word, or for its handshake.
 const GREETING: Duration = Duration::from_secs(10);
+/// How long a connection of HTTP/1.1 may be without a request. Clients keep it for the next one, and some
+/// have one every ten seconds.
+const IDLE: Duration = Duration::from_secs(600);
 /// How long the port rests when the system gives it no connection, for want of files for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const STREAMS_MAX: u32 = 16_384;
@@ -190,13 +193,13 @@ impl Connection {
     }
 }
 
-/// HTTP/2 with etcd's limits, and HTTP/1.1 for programs that ask for pages.
+/// HTTP/2 with etcd's limits, and HTTP/1.1 for the gateway and for pages.
 fn http() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(GREETING);
+        .header_read_timeout(IDLE);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -1,7 +1,7 @@
-//! The port for etcd's clients: etcd's v3 API over gRPC, on TCP.
+//! The port for etcd's clients: etcd's v3 API over gRPC and as JSON, on TCP.
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
-//! request, [`grpc`] carries its messages. What a method does stands in [`kv`],
+//! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
 //! [`watches`], [`lease`], [`recipes`], [`cluster`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
@@ -9,10 +9,12 @@
 //!
 //! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
 
+mod body;
 mod caller;
 mod calls;
 mod certificates;
 mod cluster;
+mod gateway;
 mod grpc;
 mod kv;
 mod large;

@@ -7,6 +7,8 @@ pub(crate) struct EtcdOptions {
     pub(crate) emulated_version: String,
     /// The largest answer to a read, in bytes.
     pub(crate) reply_bytes_max: usize,
+    /// Whether the methods are served as JSON, too.
+    pub(crate) has_gateway: bool,
 }
 
 impl EtcdOptions {
@@ -27,6 +29,7 @@ mod tests {
         let options = EtcdOptions {
             emulated_version: "3.6.14".to_owned(),
             reply_bytes_max: 1,
+            has_gateway: true,
         };
         assert_eq!(options.storage_version(), "3.6.0");
     }

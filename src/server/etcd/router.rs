@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method as HttpMethod, Request, Response, StatusCode};
 use tokio::sync::watch;
 
-use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG};
+use super::body::{RequestBody, drain};
+use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG, message_bytes_max};
 use super::calls::PortMetrics;
+use super::gateway::JsonBody;
 use super::grpc::{GRPC_STATUS, Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{cluster, kv, lease, maintenance, recipes, stream, watches};
+use super::{cluster, gateway, kv, lease, maintenance, recipes, stream, watches};
+use crate::etcd::json::Method;
 use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
@@ -32,29 +36,59 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// Answers a request, of gRPC or for a page.
+    /// Answers a request: of gRPC, of the gateway, or for a page.
     pub(super) async fn answer(self, request: Request<Incoming>) -> Response<Reply> {
-        match is_grpc(request.headers()) {
-            true => {
-                let (metrics, uri) = (self.metrics.clone(), request.uri().clone());
-                let response = self.call(request).await;
-                metrics.calls.count(uri.path(), code_of(&response));
-                response
+        if is_grpc(request.headers()) {
+            let (head, body) = request.into_parts();
+            let body = RequestBody::Grpc(body);
+            return self.call(head.uri.path(), &head.headers, body).await;
+        }
+        let method = Method::at(request.uri().path());
+        match method.filter(|_| self.options.has_gateway) {
+            Some(method) if *request.method() == HttpMethod::POST => {
+                self.translate(method, request).await
             }
-            false => self.page(&request).await,
+            Some(_) => gateway::not_allowed(),
+            None => {
+                let (head, body) = request.into_parts();
+                drain(body);
+                self.page(&head).await
+            }
         }
     }
 
-    async fn call(self, request: Request<Incoming>) -> Response<Reply> {
-        let (head, body) = request.into_parts();
-        let patience = patience(head.uri.path());
-        let caller = refuse_compression(&head.headers).and_then(|()| {
+    /// Answers a request of the gateway.
+    async fn translate(
+        self,
+        method: &'static Method,
+        request: Request<Incoming>,
+    ) -> Response<Reply> {
+        let (mut head, body) = request.into_parts();
+        gateway::unwrap_metadata(&mut head.headers);
+        let bytes_max = message_bytes_max(&self.sessions);
+        let body = JsonBody::new(body, method, self.client.clone(), bytes_max);
+        let body = RequestBody::Translated(Box::new(body));
+        let answer = self.call(method.grpc, &head.headers, body).await;
+        gateway::translated(answer, method).await
+    }
+
+    /// Answers a call of gRPC, and counts it.
+    async fn call(self, path: &str, headers: &HeaderMap, body: RequestBody) -> Response<Reply> {
+        let metrics = self.metrics.clone();
+        let response = self.serve(path, headers, body).await;
+        metrics.calls.count(path, code_of(&response));
+        response
+    }
+
+    async fn serve(self, path: &str, headers: &HeaderMap, body: RequestBody) -> Response<Reply> {
+        let patience = patience(path);
+        let caller = refuse_compression(headers).and_then(|()| {
             Caller::new(
                 self.sessions,
                 self.options,
                 self.client,
                 self.stopping,
-                &head.headers,
+                headers,
                 patience,
             )
         });
@@ -63,7 +97,7 @@ impl Route {
             Err(status) => return failure(&status),
         };
         let any = |_: &[u8]| Ok(());
-        match head.uri.path() {
+        match path {
             "/etcdserverpb.KV/Range" => unary(caller, body, any, kv::range).await,
             "/etcdserverpb.KV/Put" => unary(caller, body, any, kv::put).await,
             "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
@@ -111,13 +145,13 @@ impl Route {
         }
     }
 
-    async fn page(self, request: &Request<Incoming>) -> Response<Reply> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let text =
-                "this port answers gRPC, and GET /version, /health, /livez, /readyz and /metrics\n";
+    async fn page(self, request: &Parts) -> Response<Reply> {
+        if !matches!(request.method, HttpMethod::GET | HttpMethod::HEAD) {
+            let text = "this port answers gRPC, JSON at etcd's paths, and GET /version, /health, \
+                        /livez, /readyz and /metrics\n";
             return page(404, TEXT, text.to_owned());
         }
-        let (path, query) = (request.uri().path(), request.uri().query());
+        let (path, query) = (request.uri.path(), request.uri.query());
         if path == "/metrics" {
             let metrics = self.metrics.clone();
             let text = tokio::task::spawn_blocking(move || metrics.page()).await;

@@ -1,13 +1,11 @@
 //! Calls of many messages: a stream each way, answered in order.
 
-use std::pin::Pin;
-
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::Response;
-use hyper::body::{Body, Incoming};
 use prost::Message;
 use tokio::sync::mpsc;
 
+use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
 use super::grpc::{
     PREFIX_BYTES, Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frame,
@@ -23,7 +21,7 @@ const WAITING_MAX: usize = 16;
 /// once: some clients wait for them.
 pub(super) fn serve<Q, A, F>(
     caller: Caller,
-    body: Incoming,
+    body: RequestBody,
     serve: impl Fn(Caller, Q) -> F + Send + 'static,
 ) -> Response<Reply>
 where
@@ -81,14 +79,14 @@ where
 /// The requests of a stream.
 pub(super) struct Requests {
     caller: Caller,
-    body: Incoming,
+    body: RequestBody,
     /// What has arrived and is not a whole message.
     read: BytesMut,
 }
 
 impl Requests {
     /// Those that arrive on `body`.
-    pub(super) fn new(caller: Caller, body: Incoming) -> Self {
+    pub(super) fn new(caller: Caller, body: RequestBody) -> Self {
         Self {
             caller,
             body,
@@ -119,19 +117,10 @@ impl Requests {
                     return decode(message).map(Some);
                 }
             }
-            let body = &mut self.body;
-            let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
-            match frame {
+            match self.body.next().await {
                 None if self.read.is_empty() => return Ok(None),
-                None | Some(Err(_)) => {
-                    return Err(Status::new(Code::Unknown, "grpc: the request ended early"));
-                }
-                Some(Ok(frame)) => {
-                    // Trailers of a client mean nothing.
-                    if let Ok(data) = frame.into_data() {
-                        self.read.extend_from_slice(&data);
-                    }
-                }
+                None => return Err(ended_early()),
+                Some(data) => self.read.extend_from_slice(&data?),
             }
         }
     }

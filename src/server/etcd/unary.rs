@@ -1,9 +1,9 @@
 //! Calls of one message each way.
 
 use hyper::Response;
-use hyper::body::Incoming;
 use prost::Message;
 
+use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Pieces, Reply, failure, receive, success};
 use crate::etcd::status::{Code, Status};
@@ -12,7 +12,7 @@ use crate::etcd::status::{Code, Status};
 /// answer it, and sends the answer.
 pub(super) async fn unary<Q, A, F>(
     caller: Caller,
-    mut body: Incoming,
+    mut body: RequestBody,
     check: fn(&[u8]) -> Result<(), Status>,
     serve: impl FnOnce(Caller, Q) -> F,
 ) -> Response<Reply>

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use hyper::Response;
-use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::line;
@@ -17,6 +16,7 @@ use crate::etcd::proto::{
     ProclaimResponse, ResignRequest, ResignResponse,
 };
 use crate::etcd::status::Status;
+use crate::server::etcd::body::RequestBody;
 use crate::server::etcd::caller::Caller;
 use crate::server::etcd::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
 use crate::server::etcd::lease;
@@ -115,7 +115,7 @@ pub(in crate::server::etcd) async fn leader(
 }
 
 /// Observe: who leads and what that leader says, now and whenever it changes.
-pub(in crate::server::etcd) fn observe(caller: Caller, body: Incoming) -> Response<Reply> {
+pub(in crate::server::etcd) fn observe(caller: Caller, body: RequestBody) -> Response<Reply> {
     if let Err(status) = caller.wants_leader() {
         return failure(&status);
     }
@@ -137,7 +137,7 @@ pub(in crate::server::etcd) fn observe(caller: Caller, body: Incoming) -> Respon
 /// Tells the client of leaders, until it is gone; else, why that ended.
 async fn tell(
     caller: &Caller,
-    body: Incoming,
+    body: RequestBody,
     answers: &mpsc::Sender<StreamFrame>,
 ) -> Option<Status> {
     let mut requests = Requests::new(caller.clone(), body);

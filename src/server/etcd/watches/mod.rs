@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Response;
-use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
+use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
 use super::stream::Requests;
@@ -43,7 +43,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const NO_WATCH: i64 = -1;
 
 /// Serves a stream of watches.
-pub(super) fn serve(caller: Caller, body: Incoming) -> Response<Reply> {
+pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
     if let Err(status) = caller.wants_leader() {
         return failure(&status);
     }
@@ -120,7 +120,7 @@ enum Turn {
 }
 
 impl WatchStream {
-    fn new(caller: Caller, body: Incoming, answers: mpsc::Sender<StreamFrame>) -> Self {
+    fn new(caller: Caller, body: RequestBody, answers: mpsc::Sender<StreamFrame>) -> Self {
         let watches = &caller.sessions.serving.watches;
         Self {
             served: caller.client().watches(watches),

@@ -31,6 +31,7 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
     let options = EtcdOptions {
         emulated_version: etcd.emulated_version.clone(),
         reply_bytes_max: etcd.max_reply_bytes,
+        has_gateway: etcd.http_gateway,
     };
     let (address, admission) = (etcd.address, config.connections);
     let listener = EtcdListener::bind(address, certificates, options, admission).await;
