@@ -1,4 +1,5 @@
-//! The same requests to etcd and to a node of ours: the answers are equal once ids and terms are masked.
+//! The same requests to etcd and to a node of ours: the answers are equal once ids and terms are masked,
+//! in gRPC as messages, and in JSON to the letter.
 //!
 //! Programs are drawn from a seed, over few keys, so that ranges, revisions, comparisons and
 //! compactions meet. `ETCD_PROGRAMS` runs more of them, `ETCD_SEED` others.
@@ -7,11 +8,14 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use prost::Message;
 
 use super::grpc::Channel;
+use super::http::{Connection, masked as masked_text};
+use super::json::Json;
 use super::kv::{
     CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
     DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
@@ -77,6 +81,15 @@ pub(crate) fn etcd() -> Option<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_get_the_answers_that_etcd_gives() {
+    run(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_in_json_get_the_answers_that_etcd_s_gateway_gives() {
+    run(true).await;
+}
+
+async fn run(is_json: bool) {
     let Some(program) = etcd() else {
         return;
     };
@@ -93,6 +106,10 @@ async fn programs_get_the_answers_that_etcd_gives() {
     let pair = Pair {
         etcd: Channel::open(etcd.address).await,
         ours: Channel::open(ours.ports[0]).await,
+        in_json: is_json.then(|| {
+            let open = |address| Mutex::new(Connection::open(address));
+            (open(etcd.address), open(ours.ports[0]))
+        }),
     };
     pair.wait_until_etcd_leads().await;
     let seed = setting("ETCD_SEED", 1);
@@ -108,6 +125,8 @@ async fn programs_get_the_answers_that_etcd_gives() {
 struct Pair {
     etcd: Channel,
     ours: Channel,
+    /// Connections for requests in JSON, if they are made so.
+    in_json: Option<(Mutex<Connection>, Mutex<Connection>)>,
 }
 
 impl Pair {
@@ -166,9 +185,18 @@ impl Pair {
 
     async fn compare<Q, A>(&self, path: &str, question: &Q, at: &str)
     where
-        Q: Message + Debug,
+        Q: Message + Json + Debug,
         A: Message + Default + Masked + PartialEq + Debug,
     {
+        if let Some((etcd, ours)) = &self.in_json {
+            let text = question.json(at.len() + question.encoded_len());
+            let ask = |connection: &Mutex<Connection>| {
+                let answer = connection.lock().unwrap().post(in_json(path), &text);
+                (answer.status, masked_text(&answer.body))
+            };
+            assert_eq!(ask(ours), ask(etcd), "{at}: ours is left: {path} {text}");
+            return;
+        }
         let theirs = self.etcd.ask::<A>(path, question).await.map(A::masked);
         let ours = self.ours.ask::<A>(path, question).await.map(A::masked);
         assert_eq!(ours, theirs, "{at}: ours is left: {path} {question:?}");
@@ -180,6 +208,17 @@ const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 const COMPACT: &str = "/etcdserverpb.KV/Compact";
+
+/// The path of the gateway for one of gRPC.
+fn in_json(path: &str) -> &'static str {
+    match path {
+        RANGE => "/v3/kv/range",
+        PUT => "/v3/kv/put",
+        DELETE => "/v3/kv/deleterange",
+        TXN => "/v3/kv/txn",
+        _ => "/v3/kv/compaction",
+    }
+}
 
 /// Without what differs between any two clusters.
 trait Masked {

@@ -3,7 +3,10 @@
 
 mod differential;
 mod forwarding;
+mod gateway;
 mod grpc;
+mod http;
+mod json;
 #[allow(
     dead_code,
     unused_qualifications,
