@@ -15,11 +15,13 @@ use zeroize::Zeroize;
 
 use super::limits::validate_range;
 use super::{Error, ErrorKind, KeyRange, Limits};
-use crate::types::is_name;
 
 /// The role with all permissions, and the user that must have it before access control can be
 /// enabled.
 pub const ROOT: &str = "root";
+
+/// The longest name of a user or role, in bytes.
+const NAME_BYTES_MAX: usize = 255;
 
 /// The longest password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
@@ -294,18 +296,20 @@ pub(super) fn validate(request: &AuthRequest, limits: &Limits) -> Result<(), Err
         | AuthRequest::RoleList => Ok(()),
         AuthRequest::Authenticate { name, password } => {
             validate_name("user", name)?;
-            validate_secret("password", password, PASSWORD_BYTES_MAX)
+            match password.reveal() {
+                // No user has it, which is found out as for any other wrong one.
+                [] => Ok(()),
+                _ => validate_secret("password", password, PASSWORD_BYTES_MAX),
+            }
         }
         AuthRequest::UseToken { token } => validate_secret("token", token, TOKEN_BYTES_MAX),
-        AuthRequest::UserAdd { name, password }
-        | AuthRequest::UserChangePassword { name, password } => {
+        AuthRequest::UserAdd { name, password } => {
+            validate_new_name("user", name)?;
+            validate_password(password)
+        }
+        AuthRequest::UserChangePassword { name, password } => {
             validate_name("user", name)?;
-            match password {
-                Password::None => Ok(()),
-                Password::Plain(secret) | Password::Hashed(secret) => {
-                    validate_secret("password", secret, PASSWORD_BYTES_MAX)
-                }
-            }
+            validate_password(password)
         }
         AuthRequest::UserGet { name } | AuthRequest::UserDelete { name } => {
             validate_name("user", name)
@@ -314,9 +318,10 @@ pub(super) fn validate(request: &AuthRequest, limits: &Limits) -> Result<(), Err
             validate_name("user", name)?;
             validate_name("role", role)
         }
-        AuthRequest::RoleAdd { name }
-        | AuthRequest::RoleGet { name }
-        | AuthRequest::RoleDelete { name } => validate_name("role", name),
+        AuthRequest::RoleAdd { name } => validate_new_name("role", name),
+        AuthRequest::RoleGet { name } | AuthRequest::RoleDelete { name } => {
+            validate_name("role", name)
+        }
         AuthRequest::RoleGrantPermission { name, permission } => {
             validate_name("role", name)?;
             validate_range(&permission.key, &permission.range, limits)
@@ -328,17 +333,37 @@ pub(super) fn validate(request: &AuthRequest, limits: &Limits) -> Result<(), Err
     }
 }
 
+/// A name that is looked for; nothing has an empty one.
 fn validate_name(what: &str, name: &str) -> Result<(), Error> {
-    if is_name(name) {
+    if name.len() <= NAME_BYTES_MAX && !name.contains(char::is_control) {
         return Ok(());
     }
     Err(Error::not_applied(
         ErrorKind::InvalidArgument,
         format!(
-            "{name:?} is not a valid {what} name: use 1 to 64 letters, digits, dots, dashes and \
-             underscores, not starting with a dot, as in certificates"
+            "this is not a valid {what} name: it has 1 to {NAME_BYTES_MAX} bytes of UTF-8, without \
+             control characters"
         ),
     ))
+}
+
+fn validate_new_name(what: &str, name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        return Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!("the {what} name is empty"),
+        ));
+    }
+    validate_name(what, name)
+}
+
+fn validate_password(password: &Password) -> Result<(), Error> {
+    match password {
+        Password::None => Ok(()),
+        Password::Plain(secret) | Password::Hashed(secret) => {
+            validate_secret("password", secret, PASSWORD_BYTES_MAX)
+        }
+    }
 }
 
 fn validate_secret(what: &str, secret: &Secret, bytes_max: usize) -> Result<(), Error> {
@@ -400,7 +425,19 @@ mod tests {
         assert!(!ok(&add("anna", 0)));
         assert!(!ok(&add("anna", PASSWORD_BYTES_MAX + 1)));
         assert!(!ok(&add("", 1)));
-        assert!(!ok(&add("an/na", 1)));
-        assert!(!ok(&add(&"a".repeat(65), 1)));
+        assert!(!ok(&add("an\nna", 1)));
+        assert!(!ok(&add("an\u{85}na", 1)));
+        assert!(ok(&add("ann/a ä", 1)));
+        assert!(ok(&add(&"a".repeat(NAME_BYTES_MAX), 1)));
+        assert!(!ok(&add(&"a".repeat(NAME_BYTES_MAX + 1), 1)));
+        // What is looked for may be nothing, and is not found.
+        let get = |name: &str| AuthRequest::UserGet { name: name.into() };
+        assert!(ok(&get("")) && !ok(&get("\0")));
+        let login = |bytes| AuthRequest::Authenticate {
+            name: "anna".into(),
+            password: Secret::new(vec![b'x'; bytes]),
+        };
+        assert!(ok(&login(0)) && ok(&login(PASSWORD_BYTES_MAX)));
+        assert!(!ok(&login(PASSWORD_BYTES_MAX + 1)));
     }
 }

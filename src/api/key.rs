@@ -31,6 +31,14 @@ impl KeyRange {
         };
         (key.clone(), end)
     }
+
+    /// The same keys, with a prefix written as the range that it is.
+    pub fn without_prefix(&self, key: &Bytes) -> Self {
+        match self {
+            Self::Prefix => prefix_end(key).map_or(Self::From, Self::Until),
+            other => other.clone(),
+        }
+    }
 }
 
 /// The first key after `key`.

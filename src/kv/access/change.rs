@@ -4,8 +4,11 @@
 //! that they are out of date. While access control is enabled, the user [`ROOT`] keeps its role:
 //! once it were removed, no user could grant it again.
 
+use bytes::Bytes;
+
 use crate::api::{
-    AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, Password, Permission, ROOT, Secret,
+    AuthRequest, AuthResponse, AuthStatus, Error, ErrorKind, KeyRange, Password, Permission, ROOT,
+    Secret,
 };
 use crate::kv::hash::HashedStore;
 use crate::kv::store::Store;
@@ -55,15 +58,7 @@ pub(in crate::kv) fn change<S: Store>(
             })?,
             Err(refusal) => Err(refusal),
         },
-        AuthRequest::UserGrantRole { name, role } => match records::role(store, role)? {
-            None => Err(not_found::<Role>(role)),
-            Some(_) => change_user(store, name, |user| {
-                if user.roles.len() >= ROLES_OF_USER_MAX && !user.roles.contains(role) {
-                    return Err(too_many("roles", ROLES_OF_USER_MAX as u64));
-                }
-                Ok(user.roles.insert(role.clone()))
-            })?,
-        },
+        AuthRequest::UserGrantRole { name, role } => grant_role(store, name, role)?,
         AuthRequest::UserRevokeRole { name, role }
             if is_enabled && name == ROOT && role == ROOT =>
         {
@@ -79,6 +74,7 @@ pub(in crate::kv) fn change<S: Store>(
             })?
         }
         AuthRequest::RoleAdd { name } => add_role(store, name)?,
+        AuthRequest::RoleDelete { name } if is_enabled && name == ROOT => Err(root_is_given()),
         AuthRequest::RoleDelete { name } => delete_role(store, name)?,
         AuthRequest::RoleGrantPermission { name, permission } => {
             change_role(store, name, |role| grant(role, permission))?
@@ -87,7 +83,7 @@ pub(in crate::kv) fn change<S: Store>(
             change_role(store, name, |role| {
                 let before = role.permissions.len();
                 role.permissions
-                    .retain(|granted| granted.key != key || granted.range != *range);
+                    .retain(|granted| !is_about(granted, key, range));
                 match role.permissions.len() < before {
                     true => Ok(true),
                     false => Err(Error::not_applied(
@@ -126,18 +122,23 @@ fn enable<S: Store>(
     if is_enabled {
         return Ok(Ok(false));
     }
-    let refuse = |detail: &str| Ok(Err(Error::not_applied(ErrorKind::InvalidArgument, detail)));
+    let refuse = |kind, detail: &str| Ok(Err(Error::not_applied(kind, detail)));
     let Some(root) = User::read(store, ROOT)? else {
         return refuse(
+            ErrorKind::UserNotFound,
             "there is no user root, and only root can disable access control again: add it first",
         );
     };
     if !root.roles.contains(ROOT) {
-        return refuse("the user root does not have the role root: grant it to him first");
+        return refuse(
+            ErrorKind::RoleNotFound,
+            "the user root does not have the role root: grant it to him first",
+        );
     }
     let is_asking = author.is_some_and(|author| author.name() == ROOT);
     if root.password.is_none() && !is_asking {
         return refuse(
+            ErrorKind::InvalidArgument,
             "the user root has no password, and this request has no certificate with that name: \
              set a password for root, or use such a certificate",
         );
@@ -185,28 +186,54 @@ fn add_role<S: Store>(
     Ok(Ok(true))
 }
 
+fn grant_role<S: Store>(
+    store: &mut HashedStore<'_, S>,
+    name: &str,
+    role: &str,
+) -> Result<Result<bool, Error>, S::Error> {
+    if User::read(store, name)?.is_none() {
+        return Ok(Err(not_found::<User>(name)));
+    }
+    if records::role(store, role)?.is_none() {
+        return Ok(Err(not_found::<Role>(role)));
+    }
+    change_user(store, name, |user| {
+        if user.roles.len() >= ROLES_OF_USER_MAX && !user.roles.contains(role) {
+            return Err(too_many("roles", ROLES_OF_USER_MAX as u64));
+        }
+        Ok(user.roles.insert(role.to_owned()))
+    })
+}
+
+/// Removes a role. The role root stays, and is taken from the users that have it.
 fn delete_role<S: Store>(
     store: &mut HashedStore<'_, S>,
     name: &str,
 ) -> Result<Result<bool, Error>, S::Error> {
-    if name == ROOT {
-        return Ok(Err(root_is_given()));
-    }
-    if !Role::remove(store, name)? {
-        return Ok(Err(not_found::<Role>(name)));
+    let mut has_changed = false;
+    if name != ROOT {
+        if !Role::remove(store, name)? {
+            return Ok(Err(not_found::<Role>(name)));
+        }
+        has_changed = true;
     }
     for (of, mut user) in User::all(store)? {
         if user.roles.remove(name) {
             user.write(store, &of)?;
+            has_changed = true;
         }
     }
-    Ok(Ok(true))
+    Ok(Ok(has_changed))
+}
+
+/// Whether `granted` is a permission on exactly these keys. A prefix is the range that it is, as
+/// which etcd's clients write it.
+fn is_about(granted: &Permission, key: &Bytes, range: &KeyRange) -> bool {
+    granted.key == *key && granted.range.without_prefix(&granted.key) == range.without_prefix(key)
 }
 
 fn grant(role: &mut Role, permission: &Permission) -> Result<bool, Error> {
-    let same = |granted: &&mut Permission| {
-        granted.key == permission.key && granted.range == permission.range
-    };
+    let same = |granted: &&mut Permission| is_about(granted, &permission.key, &permission.range);
     if let Some(granted) = role.permissions.iter_mut().find(same) {
         let changed = granted != permission;
         *granted = permission.clone();

@@ -568,16 +568,21 @@ fn it_is_not_turned_on_before_somebody_can_turn_it_off() {
         name: ROOT.into(),
         role: ROOT.into(),
     };
-    let refused = |machine: &mut Machine, name: &str| {
-        let error = machine.auth(name, enable()).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    let refused = |machine: &mut Machine, kind| {
+        let error = machine.auth("anna", enable()).unwrap_err();
+        assert_eq!(error.kind, kind);
         error.detail
     };
-    assert!(refused(&mut machine, "anna").contains("no user root"));
+    assert!(refused(&mut machine, ErrorKind::UserNotFound).contains("no user root"));
     machine.auth_ok(add(Password::None));
-    assert!(refused(&mut machine, "anna").contains("the role root"));
+    assert!(refused(&mut machine, ErrorKind::RoleNotFound).contains("the role root"));
     machine.auth_ok(root_role());
-    assert!(refused(&mut machine, "anna").contains("no password"));
+    // Open as access is, the role can be taken from all who have it.
+    let no_root_role = || AuthRequest::RoleDelete { name: ROOT.into() };
+    machine.auth_ok(no_root_role());
+    assert!(refused(&mut machine, ErrorKind::RoleNotFound).contains("the role root"));
+    machine.auth_ok(root_role());
+    assert!(refused(&mut machine, ErrorKind::InvalidArgument).contains("no password"));
     // Whoever has the certificate can get in with it.
     let mut by_certificate = machine.clone();
     assert!(by_certificate.auth(ROOT, enable()).is_ok());
@@ -594,6 +599,10 @@ fn it_is_not_turned_on_before_somebody_can_turn_it_off() {
     assert_eq!(kind(machine.auth(ROOT, revoke)), ErrorKind::InvalidArgument);
     let delete = AuthRequest::UserDelete { name: ROOT.into() };
     assert_eq!(kind(machine.auth(ROOT, delete)), ErrorKind::InvalidArgument);
+    assert_eq!(
+        kind(machine.auth(ROOT, no_root_role())),
+        ErrorKind::InvalidArgument
+    );
     let plain = add(Password::Plain(Secret::new("typed")));
     assert_eq!(
         kind(machine.auth(ROOT, plain)),
@@ -644,6 +653,36 @@ fn another_password_voids_what_the_one_before_was_given() {
         password: Password::None,
     });
     assert_eq!(known(&machine), Err(ErrorKind::Unauthenticated));
+}
+
+#[test]
+fn a_prefix_and_the_range_that_it_is_are_one_permission() {
+    let mut machine = Machine::guarded();
+    let until = |end: &'static str| KeyRange::Until(Bytes::from_static(end.as_bytes()));
+    let permissions = |machine: &Machine| {
+        let get = AuthRequest::RoleGet {
+            name: "readers".into(),
+        };
+        match super::read(&machine.store, &get).unwrap().unwrap() {
+            AuthResponse::Role(role) => role.permissions,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(permissions(&machine)[0].range, KeyRange::Prefix);
+    machine.permit("readers", PermissionKind::Write, "a/", until("a0"));
+    let granted = permissions(&machine);
+    assert_eq!(granted.len(), 1, "it took the place of the other");
+    assert_eq!(granted[0].kind, PermissionKind::Write);
+    assert_eq!(granted[0].range, until("a0"), "as it was written");
+    let revoke = |range| AuthRequest::RoleRevokePermission {
+        name: "readers".into(),
+        key: "a/".into(),
+        range,
+    };
+    let other = machine.auth(ROOT, revoke(KeyRange::Single));
+    assert_eq!(kind(other), ErrorKind::InvalidArgument);
+    machine.auth_ok(revoke(KeyRange::Prefix));
+    assert_eq!(permissions(&machine), []);
 }
 
 #[test]
