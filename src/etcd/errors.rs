@@ -25,6 +25,22 @@ pub(crate) enum Method {
     Lease,
     /// About the node.
     Node,
+    /// About users and roles.
+    Auth,
+    /// AuthEnable.
+    AuthEnable,
+    /// Authenticate.
+    Authenticate,
+    /// UserRevokeRole.
+    UserRevokeRole,
+    /// RoleRevokePermission.
+    RoleRevokePermission,
+    /// A change of the user or the role root.
+    Root,
+    /// About members.
+    Member,
+    /// MemberPromote.
+    MemberPromote,
 }
 
 macro_rules! texts {
@@ -49,12 +65,36 @@ texts! {
     INVALID_SORT_OPTION = InvalidArgument, "invalid sort option";
     REQUEST_TOO_LARGE = InvalidArgument, "request is too large";
     INVALID_DOWNGRADE = InvalidArgument, "invalid downgrade target version";
+    BAD_MEMBER_URLS = InvalidArgument, "given member URLs are invalid";
     USER_EMPTY = InvalidArgument, "user name is empty";
+    ROLE_EMPTY = InvalidArgument, "role name is empty";
+    AUTH_FAILED = InvalidArgument, "authentication failed, invalid user ID or password";
+    PERMISSION_NOT_GIVEN = InvalidArgument, "permission not given";
+    INVALID_AUTH_MANAGEMENT = InvalidArgument, "invalid auth management";
+    // Not etcd's, which overwrites it.
+    HASHED_PASSWORD = InvalidArgument, "hashedPassword is not taken: send the password";
     LEASE_NOT_FOUND = NotFound, "requested lease not found";
+    MEMBER_NOT_FOUND = NotFound, "member not found";
     PERMISSION_DENIED = PermissionDenied, "permission denied";
     NO_SPACE = ResourceExhausted, "mvcc: database space exceeded";
     TOO_MANY_REQUESTS = ResourceExhausted, "too many requests";
     LEASE_EXISTS = FailedPrecondition, "lease already exists";
+    MEMBER_EXISTS = FailedPrecondition, "member ID already exist";
+    PEER_URL_EXISTS = FailedPrecondition, "Peer URLs already exists";
+    NOT_ENOUGH_MEMBERS = FailedPrecondition,
+        "re-configuration failed due to not enough started members";
+    NO_LEARNER = FailedPrecondition, "can only promote a learner member";
+    LEARNER_NOT_READY = FailedPrecondition,
+        "can only promote a learner member which is in sync with leader";
+    ROOT_USER_MISSING = FailedPrecondition, "root user does not exist";
+    ROOT_ROLE_MISSING = FailedPrecondition, "root user does not have root role";
+    USER_EXISTS = FailedPrecondition, "user name already exists";
+    USER_NOT_FOUND = FailedPrecondition, "user name not found";
+    ROLE_EXISTS = FailedPrecondition, "role name already exists";
+    ROLE_NOT_FOUND = FailedPrecondition, "role name not found";
+    ROLE_NOT_GRANTED = FailedPrecondition, "role is not granted to the user";
+    PERMISSION_NOT_GRANTED = FailedPrecondition, "permission is not granted to the role";
+    AUTH_NOT_ENABLED = FailedPrecondition, "authentication is not enabled";
     NOT_LEADER = FailedPrecondition, "not leader";
     BAD_TRANSFEREE = FailedPrecondition, "bad leader transferee";
     NO_DOWNGRADE = FailedPrecondition, "no inflight downgrade job";
@@ -115,6 +155,7 @@ pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status
         ErrorKind::NoSpace { .. } => NO_SPACE,
         ErrorKind::SlowDown { .. } | ErrorKind::LeaseLimit { .. } => TOO_MANY_REQUESTS,
         ErrorKind::PermissionDenied => PERMISSION_DENIED,
+        ErrorKind::Unauthenticated if method == Method::Authenticate => AUTH_FAILED,
         ErrorKind::Unauthenticated if !has_name => USER_EMPTY,
         // A name that no user has may do nothing.
         ErrorKind::Unauthenticated if method != Method::Node => PERMISSION_DENIED,
@@ -127,9 +168,42 @@ pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status
         | ErrorKind::QuorumTimeout
         | ErrorKind::DeadlineExceeded
         | ErrorKind::ConnectionLost => TIMEOUT,
-        ErrorKind::InvalidArgument => with_detail(Code::InvalidArgument, error),
+        ErrorKind::UserNotFound
+        | ErrorKind::UserExists
+        | ErrorKind::RoleNotFound
+        | ErrorKind::RoleExists => name_status(&error.kind, method),
+        ErrorKind::MemberExists => PEER_URL_EXISTS,
+        ErrorKind::MemberNotFound => MEMBER_NOT_FOUND,
+        ErrorKind::UnsafeReconfiguration => NOT_ENOUGH_MEMBERS,
+        ErrorKind::LearnerNotReady => LEARNER_NOT_READY,
+        ErrorKind::InvalidArgument => invalid(error, method),
         ErrorKind::Unsupported => with_detail(Code::Unimplemented, error),
         _ => with_detail(Code::Unknown, error),
+    }
+}
+
+/// For names of users and roles.
+fn name_status(kind: &ErrorKind, method: Method) -> Status {
+    match (kind, method) {
+        (ErrorKind::UserNotFound, Method::AuthEnable) => ROOT_USER_MISSING,
+        (ErrorKind::UserNotFound, _) => USER_NOT_FOUND,
+        (ErrorKind::UserExists, _) => USER_EXISTS,
+        (ErrorKind::RoleNotFound, Method::AuthEnable) => ROOT_ROLE_MISSING,
+        (ErrorKind::RoleNotFound, Method::UserRevokeRole) => ROLE_NOT_GRANTED,
+        (ErrorKind::RoleExists, _) => ROLE_EXISTS,
+        _ => ROLE_NOT_FOUND,
+    }
+}
+
+/// For what the request itself makes impossible. Before it is made, the door has refused what etcd
+/// refuses.
+fn invalid(error: &Error, method: Method) -> Status {
+    match method {
+        Method::RoleRevokePermission => PERMISSION_NOT_GRANTED,
+        Method::Root => INVALID_AUTH_MANAGEMENT,
+        Method::Member => BAD_MEMBER_URLS,
+        Method::MemberPromote => NO_LEARNER,
+        _ => with_detail(Code::InvalidArgument, error),
     }
 }
 
@@ -316,6 +390,44 @@ mod tests {
         for (kind, method, has_name, expected) in table {
             let error = Error::not_applied(kind.clone(), "found");
             let status = status_of(&error, *method, *has_name);
+            assert_eq!(status, *expected, "{kind:?} of {method:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_has_another_text_for_another_request() {
+        use ErrorKind as K;
+        let table: &[(ErrorKind, Method, Status)] = &[
+            (K::Unauthenticated, Method::Authenticate, AUTH_FAILED),
+            (K::UserNotFound, Method::AuthEnable, ROOT_USER_MISSING),
+            (K::UserNotFound, Method::Auth, USER_NOT_FOUND),
+            (K::UserNotFound, Method::UserRevokeRole, USER_NOT_FOUND),
+            (K::UserExists, Method::Auth, USER_EXISTS),
+            (K::RoleNotFound, Method::AuthEnable, ROOT_ROLE_MISSING),
+            (K::RoleNotFound, Method::UserRevokeRole, ROLE_NOT_GRANTED),
+            (K::RoleNotFound, Method::Auth, ROLE_NOT_FOUND),
+            (
+                K::RoleNotFound,
+                Method::RoleRevokePermission,
+                ROLE_NOT_FOUND,
+            ),
+            (K::RoleExists, Method::Auth, ROLE_EXISTS),
+            (
+                K::InvalidArgument,
+                Method::RoleRevokePermission,
+                PERMISSION_NOT_GRANTED,
+            ),
+            (K::InvalidArgument, Method::Root, INVALID_AUTH_MANAGEMENT),
+            (K::InvalidArgument, Method::Member, BAD_MEMBER_URLS),
+            (K::InvalidArgument, Method::MemberPromote, NO_LEARNER),
+            (K::MemberExists, Method::Member, PEER_URL_EXISTS),
+            (K::MemberNotFound, Method::Member, MEMBER_NOT_FOUND),
+            (K::LearnerNotReady, Method::MemberPromote, LEARNER_NOT_READY),
+            (K::UnsafeReconfiguration, Method::Member, NOT_ENOUGH_MEMBERS),
+        ];
+        for (kind, method, expected) in table {
+            let error = Error::not_applied(kind.clone(), "found");
+            let status = status_of(&error, *method, true);
             assert_eq!(status, *expected, "{kind:?} of {method:?}");
         }
     }

@@ -4,11 +4,17 @@
 //! etcd and an error here, so an empty range never reaches a replica ([`Keys`]). Refusals come in
 //! the order in which etcd makes them.
 
+mod auth;
+mod member;
 mod read;
 mod txn;
 mod watch;
 mod write;
 
+pub(crate) use auth::{
+    change_password, grant_permission, permissions, revoke_permission, user_add,
+};
+pub(crate) use member::{member_add, peer_address};
 pub(crate) use read::{RangePlan, header, key_value, range_response};
 pub(crate) use txn::txn_plan;
 pub(crate) use watch::{encoded_events, watch_request};

@@ -3,6 +3,7 @@
 //! They are written by hand as the structs that a compiler of `.proto` files would make. Numbers are
 //! for ever.
 
+mod auth;
 mod cluster;
 mod fields;
 mod health;
@@ -13,7 +14,22 @@ mod parts;
 mod recipes;
 mod watch;
 
-pub(crate) use cluster::{Member, MemberListRequest, MemberListResponse};
+#[cfg(test)]
+pub(crate) use auth::UserAddOptions;
+pub(crate) use auth::{
+    AuthDisableRequest, AuthDoneResponse, AuthEnableRequest, AuthRoleAddRequest,
+    AuthRoleDeleteRequest, AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
+    AuthRoleListRequest, AuthRoleListResponse, AuthRoleRevokePermissionRequest, AuthStatusRequest,
+    AuthStatusResponse, AuthUserAddRequest, AuthUserChangePasswordRequest, AuthUserDeleteRequest,
+    AuthUserGetRequest, AuthUserGetResponse, AuthUserGrantRoleRequest, AuthUserListRequest,
+    AuthUserListResponse, AuthUserRevokeRoleRequest, AuthenticateRequest, AuthenticateResponse,
+    Permission, PermissionType,
+};
+pub(crate) use cluster::{
+    Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
+    MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse,
+    MemberUpdateRequest, MemberUpdateResponse,
+};
 pub(crate) use fields::{FieldValue, Fields};
 pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
 pub(crate) use kv::{

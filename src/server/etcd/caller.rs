@@ -1,21 +1,31 @@
 //! Who calls, how long the caller waits, and what it says of reads; and how a request gets its answer.
+//!
+//! A caller is the user of the token that it shows, else that of its certificate, else none. Tokens are
+//! those of the native protocol, in base64url.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::grpc;
 use super::options::EtcdOptions;
-use crate::api::{Call, Consistency, Request, Response, ResponseHeader};
+use crate::api::{
+    AuthRequest, Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseHeader,
+    Secret,
+};
 use crate::etcd::convert;
 use crate::etcd::errors::{
-    DEADLINE, Method, NO_LEADER, STOPPED, TIMEOUT, is_worth_waiting, status_of,
+    DEADLINE, INVALID_AUTH_TOKEN, Method, NO_LEADER, STOPPED, TIMEOUT, is_worth_waiting, status_of,
 };
 use crate::etcd::proto;
 use crate::etcd::status::{Code, Status};
+use crate::kv::access::Identity;
 use crate::server::session::{LocalClient, Sessions};
 use crate::types::NodeId;
 
@@ -35,6 +45,7 @@ const LEADERLESS_LOOKS: u32 = 6;
 /// What a message may have around the request that it holds.
 const AROUND_BYTES: usize = 512 << 10;
 
+const TOKEN: HeaderName = HeaderName::from_static("token");
 const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency");
 
@@ -43,7 +54,10 @@ const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency")
 pub(super) struct Caller {
     pub(super) sessions: Arc<Sessions>,
     pub(super) options: Arc<EtcdOptions>,
+    /// Of the connection.
     client: LocalClient,
+    /// What the caller shows. It counts while access is controlled.
+    token: Option<Arc<Secret>>,
     /// Whether the port is being closed; so it is, too, if the sender is gone.
     stopping: watch::Receiver<bool>,
     deadline: Instant,
@@ -73,6 +87,7 @@ impl Caller {
             sessions,
             options,
             client,
+            token: token(headers).map(Arc::new),
             stopping,
             deadline: now() + patience,
             is_limited_by_client: given.is_some_and(|given| given <= longest),
@@ -89,9 +104,45 @@ impl Caller {
         }
     }
 
-    /// The connection's session.
+    /// The connection's session, whose limits hold for all that call on it.
     pub(super) fn client(&self) -> &LocalClient {
         &self.client
+    }
+
+    /// The session in which the caller's requests are made: by its token, if that counts.
+    fn session(&self) -> Result<Cow<'_, LocalClient>, Error> {
+        let Some(token) = &self.token else {
+            return Ok(Cow::Borrowed(&self.client));
+        };
+        let by_token = self.client.with_token(&self.sessions, token)?;
+        Ok(by_token.map_or(Cow::Borrowed(&self.client), Cow::Owned))
+    }
+
+    /// By whose rules the watches of the caller are judged.
+    ///
+    /// # Errors
+    /// Its token is no good, or this node has not applied yet what that is from.
+    pub(super) fn identity(&self) -> Result<Arc<Identity>, Error> {
+        match self.session() {
+            Ok(session) => session.identity(),
+            Err(error) if error.kind == ErrorKind::Unavailable => {
+                // It passes, as the want of a leader does.
+                Err(Error::not_applied(ErrorKind::NoLeader, error.detail))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How a request of the caller ends that failed with `error`, in etcd's words.
+    pub(super) fn status_of(&self, error: &Error, method: Method) -> Status {
+        let is_unknown = matches!(
+            error.kind,
+            ErrorKind::Unauthenticated | ErrorKind::TokenExpired
+        );
+        if is_unknown && self.token.is_some() && method != Method::Authenticate {
+            return INVALID_AUTH_TOKEN;
+        }
+        status_of(error, method, !self.client.name().is_empty())
     }
 
     /// When the call is over.
@@ -188,17 +239,49 @@ impl Caller {
                 session: None,
                 request: request.clone(),
             };
-            let error = match self.client.ask(call).await {
-                Ok(response) => return Ok(response),
+            let session = match method {
+                // Who logs in may show a token that has expired.
+                Method::Authenticate => Ok(Cow::Borrowed(&self.client)),
+                _ => self.session(),
+            };
+            let is_login = method == Method::Authenticate;
+            let was_ignored = matches!(session, Ok(Cow::Borrowed(_))) && !is_login;
+            let error = match session {
+                Ok(session) => match session.ask(call).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) => error,
+                },
                 Err(error) => error,
             };
-            if !is_worth_waiting(&error) {
-                return Err(status_of(&error, method, !self.client.name().is_empty()));
+            if !is_worth_waiting(&error) && !self.is_overtaken(&error, was_ignored) {
+                return Err(self.status_of(&error, method));
             }
             // The deadline of the call ends this.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);
         }
+    }
+
+    /// Whether a request failed because the rules of this node were older than those that it met, or
+    /// than the token of the caller: they come with the next entries. `was_ignored`: a token did not count.
+    fn is_overtaken(&self, error: &Error, was_ignored: bool) -> bool {
+        let is_controlled = self.sessions.serving.access.rules().is_some();
+        let passes = match error.kind {
+            ErrorKind::Unavailable => self.token.is_some() || is_controlled,
+            ErrorKind::Unauthenticated => self.token.is_some() && was_ignored && is_controlled,
+            _ => false,
+        };
+        passes && error.outcome == Outcome::NotApplied && self.sessions.node.is_readable()
+    }
+
+    /// That the caller may do what only the role root may.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) async fn wants_root(&self) -> Result<(), Status> {
+        let only_root = Request::Auth(AuthRequest::UserList);
+        let asked = self.ask(only_root, Consistency::Serializable, Method::Auth);
+        asked.await.map(drop)
     }
 
     /// How much time the call has.
@@ -244,6 +327,24 @@ fn now() -> Instant {
     Instant::now()
 }
 
+/// A token as clients are given it.
+pub(super) fn shown_token(token: &Secret) -> String {
+    URL_SAFE_NO_PAD.encode(token.reveal())
+}
+
+/// The token in the headers of a call. One that does not read is none that is good.
+fn token(headers: &HeaderMap) -> Option<Secret> {
+    let text = match headers.get(TOKEN) {
+        Some(token) => token.as_bytes(),
+        None => {
+            let given = headers.get(AUTHORIZATION)?.as_bytes();
+            given.strip_prefix(b"Bearer ").unwrap_or(given)
+        }
+    };
+    let token = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
+    Some(Secret::new(token))
+}
+
 /// What the caller asks for its reads, in our own word for it.
 fn consistency(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
     let Some(value) = headers.get(CONSISTENCY) else {
@@ -270,6 +371,34 @@ fn consistency(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_come_in_either_header_and_what_does_not_read_is_no_good() {
+        let read = |pairs: &[(HeaderName, &str)]| {
+            let pairs = pairs.iter().cloned();
+            let pairs = pairs.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+            token(&pairs.collect())
+        };
+        let secret = Secret::new([1_u8, 0xff, 0xfe, 0xfb, 7]);
+        let shown = shown_token(&secret);
+        assert!(shown.contains(['-', '_']) && !shown.contains(['+', '/', '=']));
+        let bearer = format!("Bearer {shown}");
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[(TOKEN, shown.as_str())]), Some(secret.clone()));
+        assert_eq!(
+            read(&[(AUTHORIZATION, shown.as_str())]),
+            Some(secret.clone())
+        );
+        assert_eq!(
+            read(&[(AUTHORIZATION, bearer.as_str())]),
+            Some(secret.clone())
+        );
+        let both = [(AUTHORIZATION, "other"), (TOKEN, shown.as_str())];
+        assert_eq!(read(&both), Some(secret));
+        for text in ["", "!", "Basic YTpi"] {
+            assert_eq!(read(&[(AUTHORIZATION, text)]), Some(Secret::default()));
+        }
+    }
 
     #[test]
     fn the_consistency_of_a_call_is_read() {

@@ -8,9 +8,7 @@ use crate::api::{
     Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, Response,
     ResponseBody,
 };
-use crate::etcd::errors::{
-    LEASE_EXISTS, LEASE_NOT_FOUND, Method, TTL_TOO_LARGE, is_worth_waiting, status_of,
-};
+use crate::etcd::errors::{LEASE_EXISTS, LEASE_NOT_FOUND, Method, TTL_TOO_LARGE, is_worth_waiting};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
 
@@ -178,7 +176,7 @@ async fn remaining_at_leader(caller: &Caller, id: i64) -> Result<Option<u64>, St
             Err(error) => error,
         };
         if !is_worth_waiting(&error) {
-            return Err(status_of(&error, Method::Lease, true));
+            return Err(caller.status_of(&error, Method::Lease));
         }
         // The deadline of the call ends this.
         tokio::time::sleep(UNDECIDED_PAUSE).await;

@@ -69,6 +69,7 @@ pub(super) async fn hash_kv(
     caller: Caller,
     asked: proto::HashKvRequest,
 ) -> Result<proto::HashKvResponse, Status> {
+    caller.wants_root().await?;
     let mut range = RangeRequest {
         key: Bytes::from_static(b"\0"),
         range: KeyRange::From,
@@ -161,9 +162,7 @@ pub(super) async fn defragment(
     caller: Caller,
     _: proto::DefragmentRequest,
 ) -> Result<proto::DefragmentResponse, Status> {
-    // A client that may do nothing is told so.
-    let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
-    request.await?;
+    caller.wants_root().await?;
     Ok(proto::DefragmentResponse::default())
 }
 

@@ -2,13 +2,14 @@
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
-//! [`watches`], [`lease`], [`recipes`], [`cluster`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
 //!
 //! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
 
+mod auth;
 mod body;
 mod caller;
 mod calls;
@@ -28,6 +29,7 @@ mod router;
 mod stream;
 mod tls;
 mod unary;
+mod unknown;
 mod watches;
 
 pub(crate) use calls::Scrape;

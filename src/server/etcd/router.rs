@@ -16,9 +16,9 @@ use super::gateway::JsonBody;
 use super::grpc::{GRPC_STATUS, Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
-use super::{cluster, gateway, kv, lease, maintenance, recipes, stream, watches};
+use super::unknown::unknown;
+use super::{auth, cluster, gateway, kv, lease, maintenance, recipes, stream, watches};
 use crate::etcd::json::Method;
-use crate::etcd::status::{Code, Status};
 use crate::server::session::{LocalClient, Sessions};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -130,9 +130,8 @@ impl Route {
             "/etcdserverpb.Maintenance/Downgrade" => {
                 unary(caller, body, any, maintenance::downgrade).await
             }
-            "/etcdserverpb.Cluster/MemberList" => {
-                unary(caller, body, any, cluster::member_list).await
-            }
+            path if path.starts_with(cluster::SERVICE) => cluster::call(caller, body, path).await,
+            path if path.starts_with(auth::SERVICE) => auth::call(caller, body, path).await,
             "/v3lockpb.Lock/Lock" => unary(caller, body, any, recipes::lock).await,
             "/v3lockpb.Lock/Unlock" => unary(caller, body, any, recipes::unlock).await,
             "/v3electionpb.Election/Campaign" => unary(caller, body, any, recipes::campaign).await,
@@ -196,33 +195,4 @@ fn page(status: u16, content: &'static str, text: String) -> Response<Reply> {
     let content = HeaderValue::from_static(content);
     response.headers_mut().insert(CONTENT_TYPE, content);
     response
-}
-
-/// The refusal of a method that is not there.
-fn unknown(path: &str) -> Status {
-    let mut parts = path.trim_start_matches('/').splitn(2, '/');
-    let (service, method) = (parts.next(), parts.next());
-    Status::with(
-        Code::Unimplemented,
-        format!(
-            "unknown method {} for service {}",
-            method.unwrap_or_default(),
-            service.unwrap_or_default()
-        ),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_method_that_is_not_there_is_named() {
-        let status = unknown("/etcdserverpb.Maintenance/Snapshot");
-        assert_eq!(status.code, Code::Unimplemented);
-        assert_eq!(
-            status.message,
-            "unknown method Snapshot for service etcdserverpb.Maintenance"
-        );
-    }
 }

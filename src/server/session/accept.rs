@@ -44,7 +44,7 @@ impl Sessions {
             "client connected"
         );
         let connection_state = Arc::new(ConnectionState {
-            in_flight: InFlight::new(self.limits.in_flight_max),
+            in_flight: Arc::new(InFlight::new(self.limits.in_flight_max)),
             budget: ByteBudget::new(self.limits.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             watch_sender: WatchSender::of(connection.connection()),

@@ -12,7 +12,7 @@ use crate::server::watch::WatchSender;
 /// See the module.
 pub(super) struct ConnectionState {
     /// Requests that are not answered yet.
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: Arc<InFlight>,
     /// Bytes that the connection may make the node hold.
     pub(super) budget: Arc<ByteBudget>,
     /// Permits for scans.

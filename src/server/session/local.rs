@@ -23,15 +23,20 @@ use super::dispatch::Session;
 use super::point_read::IndexedRead;
 use super::shared::Sessions;
 use super::stream::BATCH_MAX;
-use crate::api::{Call, Error, ErrorKind, Response};
-use crate::kv::access::Identity;
-use crate::server::session::auth::Principal;
+use crate::api::{Call, Error, ErrorKind, Response, Secret};
+use crate::kv::access::{Identity, Policy};
+use crate::server::metrics::stopwatch;
+use crate::server::session::auth::{Principal, TokenUse};
 use crate::server::session::budget::{
     ByteBudget, InFlight, ReservedBytes, SCANS_PER_CONNECTION_MAX,
 };
 use crate::server::watch::{LocalWatches, WatchSender, Watches};
+use crate::sync::Mutex;
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::{Door, Frame, FrameReader, WireError};
+
+/// Tokens that one connection may use beside each other.
+const LOGINS_MAX: usize = 16;
 
 /// Sends the requests of one connection. Its task ends when the last clone is dropped; requests that are
 /// not answered by then continue, as those of any client do.
@@ -40,6 +45,17 @@ pub(crate) struct LocalClient {
     requests: mpsc::Sender<LocalRequest>,
     connection: Arc<ConnectionState>,
     node_budget: Arc<ByteBudget>,
+    logins: Arc<Mutex<Vec<Login>>>,
+}
+
+/// A token that was shown on a connection, and was good.
+struct Login {
+    token: Secret,
+    /// The rules by which it was checked.
+    policy: Arc<Policy>,
+    uses: Arc<TokenUse>,
+    /// Makes requests in the name of its user.
+    client: LocalClient,
 }
 
 struct LocalRequest {
@@ -50,14 +66,18 @@ struct LocalRequest {
 impl Sessions {
     /// Opens a connection for the client `name` at `address`.
     pub(crate) fn connect_local(self: &Arc<Self>, name: &str, address: SocketAddr) -> LocalClient {
-        let connection = Arc::new(ConnectionState {
-            in_flight: InFlight::new(self.limits.in_flight_max),
+        self.open_local(ConnectionState {
+            in_flight: Arc::new(InFlight::new(self.limits.in_flight_max)),
             budget: ByteBudget::new(self.limits.connection_bytes_max),
             scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
             watch_sender: WatchSender::local(name, address),
             principal: Principal::new(name, address.ip()),
             address,
-        });
+        })
+    }
+
+    fn open_local(self: &Arc<Self>, connection: ConnectionState) -> LocalClient {
+        let connection = Arc::new(connection);
         let (requests, waiting) = mpsc::channel(BATCH_MAX);
         let session = Session::new(self.clone(), connection.clone());
         tokio::spawn(LocalStream::new(session, waiting).run());
@@ -65,6 +85,7 @@ impl Sessions {
             requests,
             connection,
             node_budget: self.limits.budget.clone(),
+            logins: Arc::default(),
         }
     }
 }
@@ -100,6 +121,62 @@ impl LocalClient {
     /// A queue for watches of this client, which has none yet.
     pub(crate) fn watches(&self, watches: &Arc<Watches>) -> LocalWatches {
         LocalWatches::new(watches.clone(), &self.name(), self.connection.address)
+    }
+
+    /// The client that makes requests in the name of the user of `token`, with the limits of this
+    /// connection; `None` if access is not controlled, so that no token counts. A token is checked once,
+    /// and again whenever the rules have changed.
+    ///
+    /// # Errors
+    /// The token is no good; [`ErrorKind::Unavailable`] if this node has not applied yet what it is from.
+    pub(crate) fn with_token(
+        &self,
+        sessions: &Arc<Sessions>,
+        token: &Secret,
+    ) -> Result<Option<Self>, Error> {
+        let access = &sessions.serving.access;
+        let Some(policy) = access.rules() else {
+            return Ok(None);
+        };
+        let mut logins = self.logins.lock();
+        let known = logins.iter().position(|login| login.token == *token);
+        if let Some(login) = known.map(|at| &logins[at])
+            && Arc::ptr_eq(&login.policy, &policy)
+            && login.uses.touch(stopwatch())
+        {
+            return Ok(Some(login.client.clone()));
+        }
+        let before = known.map(|at| logins.swap_remove(at));
+        let (identity, uses) = access.identity_of(&policy, token)?;
+        let client = match before {
+            // What a token says never changes.
+            Some(login) => login.client,
+            None => sessions.open_local(self.connection_as(identity)),
+        };
+        if logins.len() >= LOGINS_MAX {
+            let oldest = (0..logins.len()).min_by_key(|at| logins[*at].uses.until());
+            drop(oldest.map(|at| logins.swap_remove(at)));
+        }
+        logins.push(Login {
+            token: token.clone(),
+            policy,
+            uses,
+            client: client.clone(),
+        });
+        Ok(Some(client))
+    }
+
+    /// This connection in the name of another user: what it may make the node hold is shared.
+    fn connection_as(&self, identity: Identity) -> ConnectionState {
+        let address = self.connection.address;
+        ConnectionState {
+            in_flight: self.connection.in_flight.clone(),
+            budget: self.connection.budget.clone(),
+            scans: self.connection.scans.clone(),
+            watch_sender: WatchSender::local(&identity.name, address),
+            principal: Principal::of_token(identity, address.ip()),
+            address,
+        }
     }
 
     /// By whose rules its watches are judged.

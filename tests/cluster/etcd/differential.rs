@@ -81,18 +81,17 @@ pub(crate) fn etcd() -> Option<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_get_the_answers_that_etcd_gives() {
-    run(false).await;
+    compare_programs(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_in_json_get_the_answers_that_etcd_s_gateway_gives() {
-    run(true).await;
+    compare_programs(true).await;
 }
 
-async fn run(is_json: bool) {
-    let Some(program) = etcd() else {
-        return;
-    };
+/// An etcd and a node of ours, new both; none without etcd.
+pub(crate) async fn pair() -> Option<(Pair, Etcd, EtcdCluster)> {
+    let program = etcd()?;
     let ours = tokio::task::spawn_blocking(|| EtcdCluster::in_the_clear(1));
     let ours = ours.await.unwrap();
     let etcd = Etcd::start(&program);
@@ -106,12 +105,20 @@ async fn run(is_json: bool) {
     let pair = Pair {
         etcd: Channel::open(etcd.address).await,
         ours: Channel::open(ours.ports[0]).await,
-        in_json: is_json.then(|| {
-            let open = |address| Mutex::new(Connection::open(address));
-            (open(etcd.address), open(ours.ports[0]))
-        }),
+        in_json: None,
     };
     pair.wait_until_etcd_leads().await;
+    Some((pair, etcd, ours))
+}
+
+async fn compare_programs(is_json: bool) {
+    let Some((mut pair, etcd, ours)) = pair().await else {
+        return;
+    };
+    pair.in_json = is_json.then(|| {
+        let open = |address| Mutex::new(Connection::open(address));
+        (open(etcd.address), open(ours.ports[0]))
+    });
     let seed = setting("ETCD_SEED", 1);
     for number in 0..setting("ETCD_PROGRAMS", 20) {
         let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(number)));
@@ -122,9 +129,10 @@ async fn run(is_json: bool) {
     }
 }
 
-struct Pair {
-    etcd: Channel,
-    ours: Channel,
+/// A connection to each.
+pub(crate) struct Pair {
+    pub(crate) etcd: Channel,
+    pub(crate) ours: Channel,
     /// Connections for requests in JSON, if they are made so.
     in_json: Option<(Mutex<Connection>, Mutex<Connection>)>,
 }
@@ -221,11 +229,11 @@ fn in_json(path: &str) -> &'static str {
 }
 
 /// Without what differs between any two clusters.
-trait Masked {
+pub(crate) trait Masked {
     fn masked(self) -> Self;
 }
 
-fn masked(header: &mut Option<ResponseHeader>) {
+pub(crate) fn masked(header: &mut Option<ResponseHeader>) {
     if let Some(header) = header {
         *header = ResponseHeader {
             revision: header.revision,

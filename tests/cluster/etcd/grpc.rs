@@ -163,8 +163,18 @@ impl Channel {
         path: &str,
         question: &impl Message,
     ) -> Result<A, (i32, String)> {
+        self.ask_with(path, question, &[]).await
+    }
+
+    /// A unary call with these headers beside the usual ones.
+    pub(crate) async fn ask_with<A: Message + Default>(
+        &self,
+        path: &str,
+        question: &impl Message,
+        headers: &[(&str, &str)],
+    ) -> Result<A, (i32, String)> {
         let body = framed(&question.encode_to_vec());
-        let ended = self.call(path, body, &[]).await.unwrap();
+        let ended = self.call(path, body, headers).await.unwrap();
         match ended.status() {
             (0, _) => Ok(ended.message()),
             status => Err(status),

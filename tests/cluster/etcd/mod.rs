@@ -1,6 +1,7 @@
 //! The port for etcd's clients: etcd's own command line against real processes, and what clients see on
 //! the wire.
 
+mod auth;
 mod differential;
 mod forwarding;
 mod gateway;
@@ -14,6 +15,8 @@ mod json;
 )]
 #[path = "."]
 mod messages {
+    #[path = "../../../src/etcd/proto/auth.rs"]
+    mod auth;
     #[path = "../../../src/etcd/proto/cluster.rs"]
     mod cluster;
     #[path = "../../../src/etcd/proto/kv.rs"]
@@ -27,6 +30,7 @@ mod messages {
     #[path = "../../../src/etcd/proto/watch.rs"]
     mod watch;
 
+    pub(crate) use auth::*;
     pub(crate) use cluster::*;
     pub(crate) use lease::*;
     pub(crate) use maintenance::*;
@@ -34,6 +38,7 @@ mod messages {
     pub(crate) use watch::*;
 }
 mod maintenance;
+mod members;
 mod moving;
 mod recipes;
 mod watches;

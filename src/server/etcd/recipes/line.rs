@@ -221,7 +221,7 @@ pub(super) fn watch(key: &Bytes, revision: i64) -> WatchRequest {
 /// again.
 pub(super) async fn events(caller: &Caller, request: WatchRequest) -> Vec<std::sync::Arc<Batch>> {
     let mut watches = caller.client().watches(&caller.sessions.serving.watches);
-    watches.open(1, request, caller.client().identity());
+    watches.open(1, request, caller.identity());
     loop {
         match watches.next().await {
             WatchStep::Opened { .. } | WatchStep::Synced { .. } => {}

@@ -24,12 +24,11 @@ use super::stream::Requests;
 use crate::api;
 use crate::api::{Error, ErrorKind};
 use crate::etcd::convert::watch_request;
-use crate::etcd::errors::{
-    DUPLICATE_WATCH, Method, REQUEST_TOO_LARGE, STOPPED, TOO_MANY_REQUESTS, status_of,
-};
+use crate::etcd::errors::{DUPLICATE_WATCH, Method, REQUEST_TOO_LARGE, STOPPED, TOO_MANY_REQUESTS};
 use crate::etcd::proto;
 use crate::etcd::proto::{WatchCreateRequest, WatchRequestUnion, WatchResponse};
 use crate::etcd::status::{Code, Status};
+use crate::kv::access::Identity;
 use crate::server::watch::{LocalWatches, WatchStep};
 use crate::watch::{Batch, WatcherEvent, WatcherId};
 
@@ -99,6 +98,8 @@ struct Watch {
     next: i64,
     /// Of the watch of the node that serves it.
     number: u64,
+    /// By whose rules it was judged last: a token that expires ends no watch.
+    who: Option<Arc<Identity>>,
     phase: Phase,
 }
 
@@ -224,6 +225,7 @@ impl WatchStream {
             request,
             is_cut: create.fragment,
             number: 0,
+            who: None,
             phase: Phase::Waiting,
         };
         self.watches.insert(id, watch);
@@ -271,7 +273,7 @@ impl WatchStream {
         };
         self.numbers.remove(&watch.number);
         if matches!(watch.phase, Phase::Opening | Phase::Live) {
-            let who = self.caller.client().identity();
+            let who = self.caller.identity();
             self.served.cancel(watch.number, who);
         }
         self.asks_progress &= self.has_watches();
@@ -301,7 +303,9 @@ impl WatchStream {
             start_revision: watch.next,
             ..watch.request.clone()
         };
-        let who = self.caller.client().identity();
+        let who = self.caller.identity();
+        let who = who.or_else(|error| watch.who.clone().ok_or(error));
+        watch.who = who.as_ref().ok().cloned();
         self.served.open(watch.number, request, who);
         Ok(())
     }
@@ -353,8 +357,7 @@ impl WatchStream {
             // Who has it already is served as soon as that is possible.
             ErrorKind::SlowDown { .. } if self.creating != Some(id) => self.postpone(id).await,
             _ => {
-                let has_name = !self.caller.client().name().is_empty();
-                let reason = reason(&status_of(error, Method::Range, has_name));
+                let reason = reason(&self.caller.status_of(error, Method::Range));
                 if self.creating.take_if(|creating| *creating == id).is_none() {
                     return self.end(id, 0, reason).await;
                 }

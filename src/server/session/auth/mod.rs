@@ -13,6 +13,7 @@ mod audit;
 mod login_rate_limit;
 mod password;
 mod token;
+mod token_uses;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ use crate::types::ClusterId;
 pub(crate) use audit::{Audit, Note};
 use login_rate_limit::LoginRateLimit;
 use token::{Signer, token_expired};
+pub(crate) use token_uses::TokenUse;
+use token_uses::TokenUses;
 
 /// Passwords that are hashed at the same time: hashing is slow on purpose and must not take all CPUs.
 const HASHING_MAX: usize = 1;
@@ -44,6 +47,7 @@ pub(crate) struct Access {
     token_ttl: Duration,
     hashing: Arc<Semaphore>,
     rate_limit: LoginRateLimit,
+    token_uses: TokenUses,
 }
 
 /// The identity of the client of a connection.
@@ -69,6 +73,15 @@ impl Principal {
                 name: name.to_owned(),
                 generation: None,
             }),
+            address,
+            token: ArcSwapOption::empty(),
+        })
+    }
+
+    /// A client whose token was checked: this user. How long that is good is for its caller to know.
+    pub(crate) fn of_token(identity: Identity, address: IpAddr) -> Arc<Self> {
+        Arc::new(Self {
+            certificate: Arc::new(identity),
             address,
             token: ArcSwapOption::empty(),
         })
@@ -135,6 +148,7 @@ impl Access {
             token_ttl,
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             rate_limit: LoginRateLimit::default(),
+            token_uses: TokenUses::new(token_ttl),
         }
     }
 
@@ -199,7 +213,35 @@ impl Access {
         }
     }
 
-    /// The author by whose rules the state machine judges `request`, if it does.
+    /// Whether the author of a change of members that another node has admitted may make it by the rules
+    /// of this node: those of the other may be older.
+    ///
+    /// # Errors
+    /// Permission is denied.
+    pub(crate) fn admit_author(
+        &self,
+        author: Option<&Author>,
+        request: &Request,
+    ) -> Result<(), Error> {
+        let Some(policy) = self.gate.rules() else {
+            return Ok(());
+        };
+        match author {
+            Some(Author::Node) => Ok(()),
+            Some(Author::Client(identity)) => {
+                let rules = policy.rules(identity)?;
+                rules.judge_at_once(&access::needs(request))
+            }
+            None => Err(Error::not_applied(
+                ErrorKind::Unavailable,
+                "the node that was asked did not know yet that access control is enabled: send \
+                 the request again",
+            )),
+        }
+    }
+
+    /// The author by whose rules the state machine judges `request`, if it does, or the leader a change of
+    /// members.
     ///
     /// # Errors
     /// The token has expired.
@@ -209,7 +251,10 @@ impl Access {
         request: &Request,
     ) -> Result<Option<Author>, Error> {
         let is_asked = matches!(request, Request::Auth(_)) || self.gate.rules().is_some();
-        if !is_asked || AuthorizationPoint::of(request.spec().kind) != AuthorizationPoint::AtApply {
+        let kind = request.spec().kind;
+        let is_judged_elsewhere = AuthorizationPoint::of(kind) == AuthorizationPoint::AtApply
+            || kind == RequestKind::MemberChange;
+        if !is_asked || !is_judged_elsewhere {
             return Ok(None);
         }
         let identity = principal.identity()?;
@@ -236,6 +281,24 @@ impl Access {
             until: stopwatch() + left,
         })));
         Ok(AuthResponse::Done)
+    }
+
+    /// The identity that `token` names by these rules, and its uses, of which this is one. A token that
+    /// is in use at this node outlives its time to live ([`token_uses`]).
+    ///
+    /// # Errors
+    /// The token is not one of this cluster, is void, or has expired; [`ErrorKind::Unavailable`] if this
+    /// node has not applied yet what the token is from.
+    pub(crate) fn identity_of(
+        &self,
+        policy: &Policy,
+        token: &Secret,
+    ) -> Result<(Identity, Arc<TokenUse>), Error> {
+        let signer = Signer::of(policy, self.cluster_id)?;
+        let (identity, left) = signer.read(token, policy.status().revision)?;
+        policy.rules(&identity)?;
+        let used = self.token_uses.of(token, left, stopwatch());
+        Ok((identity, used.ok_or_else(token_expired)?))
     }
 
     /// Whether a password that `principal` gives for the user `name` would be checked now.

@@ -81,6 +81,19 @@ impl Signer {
         token: &Secret,
         revision: u64,
     ) -> Result<(Identity, Duration), Error> {
+        let (identity, left) = self.read(token, revision)?;
+        match left.is_zero() {
+            true => Err(token_expired()),
+            false => Ok((identity, left)),
+        }
+    }
+
+    /// As [`Signer::check`], of one that may have expired: then nothing is left of it.
+    pub(super) fn read(
+        &self,
+        token: &Secret,
+        revision: u64,
+    ) -> Result<(Identity, Duration), Error> {
         let refused = || {
             Error::not_applied(
                 ErrorKind::Unauthenticated,
@@ -110,9 +123,6 @@ impl Signer {
             ));
         }
         let left_ms = until_ms.saturating_sub(millis_since_1970());
-        if left_ms == 0 {
-            return Err(token_expired());
-        }
         let identity = Identity {
             name: name.to_owned(),
             generation: Some(generation),

@@ -10,12 +10,12 @@ use bytes::BytesMut;
 
 use super::{UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded, is_question};
 use crate::api;
-use crate::api::{Call, Error, ErrorKind, Response};
+use crate::api::{Call, Error, ErrorKind, Request, RequestKind, Response};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, HeldResources, Outbox};
 use crate::server::metrics::{Rejection, stopwatch};
 use crate::server::session::budget::InFlight;
-use crate::server::session::refusals::{slow_down, stopping};
+use crate::server::session::refusals::{bootstraps_alone, slow_down, stopping};
 use crate::server::session::shared::Sessions;
 use crate::sync::Mutex;
 use crate::transport::{FrameReceiver, FrameSender, FrameStream};
@@ -50,10 +50,7 @@ impl ForwardService {
 
     /// Takes in one request, as of a stream that has brought no other.
     #[cfg(test)]
-    pub(crate) fn submit_alone(
-        sessions: &Arc<Sessions>,
-        request: api::Request,
-    ) -> Result<(), Error> {
+    pub(crate) fn submit_alone(sessions: &Arc<Sessions>, request: Request) -> Result<(), Error> {
         let call = Call {
             timeout_ms: 1000,
             consistency: api::Consistency::Linearizable,
@@ -130,6 +127,13 @@ impl Stream {
             return Err(stopping());
         }
         api::validate(&call.request, &sessions.limits.requests)?;
+        if spec.kind == RequestKind::MemberChange {
+            let access = &sessions.serving.access;
+            access.admit_author(author.as_ref(), &call.request)?;
+            if sessions.bootstraps_alone && matches!(call.request, Request::MemberAdd(_)) {
+                return Err(bootstraps_alone());
+            }
+        }
         let checked = sessions.check_ahead(spec.class);
         checked.map_err(|reason| slow_down(reason, RETRY_AFTER))?;
         let permit = sessions.limits.backlog.enter(spec.class);
@@ -234,8 +238,8 @@ mod tests {
 
     use super::*;
     use crate::api::{
-        Consistency, LeaseRef, Outcome, PutRequest, PutResponse, RangeRequest, Request,
-        RequestKind, ResponseBody, ResponseHeader, SnapshotReply,
+        Consistency, LeaseRef, Outcome, PutRequest, PutResponse, RangeRequest, ResponseBody,
+        ResponseHeader, SnapshotReply,
     };
     use crate::kv::access::{Author, Identity};
     use crate::server::session::tests::World;

@@ -34,5 +34,8 @@ fn is_question(request: &Request) -> bool {
 
 /// Whether the leader carries requests of `kind` out for other nodes, and answers them by itself.
 fn is_forwarded(kind: RequestKind) -> bool {
-    matches!(kind, RequestKind::Write | RequestKind::KeepAlive)
+    matches!(
+        kind,
+        RequestKind::Write | RequestKind::KeepAlive | RequestKind::MemberChange
+    )
 }

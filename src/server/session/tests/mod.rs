@@ -330,7 +330,7 @@ impl World {
 /// What the streams of a connection share that may hold so many bytes.
 fn shares(bytes_max: usize) -> Arc<ConnectionState> {
     Arc::new(ConnectionState {
-        in_flight: InFlight::new(4096),
+        in_flight: Arc::new(InFlight::new(4096)),
         budget: ByteBudget::new(bytes_max),
         scans: Arc::new(Semaphore::new(SCANS_PER_CONNECTION_MAX)),
         watch_sender: WatchSender::new(),
