@@ -191,6 +191,9 @@ pub(super) async fn alarm(
             "etcdserver: alarms are measured here, and cannot be raised",
         ));
     }
+    if alarm.action != AlarmAction::Get as i32 {
+        caller.wants_root().await?;
+    }
     let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
     let response = request.await?;
     let ResponseBody::Status(status) = response.body else {
