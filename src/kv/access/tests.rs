@@ -663,7 +663,7 @@ fn a_prefix_and_the_range_that_it_is_are_one_permission() {
         let get = AuthRequest::RoleGet {
             name: "readers".into(),
         };
-        match super::read(&machine.store, &get).unwrap().unwrap() {
+        match read(&machine.store, &get).unwrap().unwrap() {
             AuthResponse::Role(role) => role.permissions,
             other => panic!("{other:?}"),
         }

@@ -55,6 +55,11 @@ fn etcdctl_adds_promotes_moves_and_removes_a_member_at_a_node_that_does_not_lead
         &["member", "add", "n4", &unnamed],
         "given member URLs are invalid",
     );
+    let password = format!("--peer-urls=https://n4:x@{}", peer(&cluster));
+    refused(
+        &["member", "add", "n4", &password],
+        "given member URLs are invalid",
+    );
     refused(&["member", "remove", "7"], "member not found");
     refused(&["member", "promote", "7"], "member not found");
     refused(
