@@ -385,6 +385,27 @@ fn the_tables_have_every_field_of_the_messages_that_are_served() {
         "/v3/lease/timetolive" LeaseTimeToLiveRequest LeaseTimeToLiveResponse;
         "/v3/lease/leases" LeaseLeasesRequest LeaseLeasesResponse;
         "/v3/cluster/member/list" MemberListRequest MemberListResponse;
+        "/v3/cluster/member/add" MemberAddRequest MemberAddResponse;
+        "/v3/cluster/member/remove" MemberRemoveRequest MemberRemoveResponse;
+        "/v3/cluster/member/update" MemberUpdateRequest MemberUpdateResponse;
+        "/v3/cluster/member/promote" MemberPromoteRequest MemberPromoteResponse;
+        "/v3/auth/enable" AuthEnableRequest AuthDoneResponse;
+        "/v3/auth/disable" AuthDisableRequest AuthDoneResponse;
+        "/v3/auth/status" AuthStatusRequest AuthStatusResponse;
+        "/v3/auth/authenticate" AuthenticateRequest AuthenticateResponse;
+        "/v3/auth/user/add" AuthUserAddRequest AuthDoneResponse;
+        "/v3/auth/user/get" AuthUserGetRequest AuthUserGetResponse;
+        "/v3/auth/user/list" AuthUserListRequest AuthUserListResponse;
+        "/v3/auth/user/delete" AuthUserDeleteRequest AuthDoneResponse;
+        "/v3/auth/user/changepw" AuthUserChangePasswordRequest AuthDoneResponse;
+        "/v3/auth/user/grant" AuthUserGrantRoleRequest AuthDoneResponse;
+        "/v3/auth/user/revoke" AuthUserRevokeRoleRequest AuthDoneResponse;
+        "/v3/auth/role/add" AuthRoleAddRequest AuthDoneResponse;
+        "/v3/auth/role/get" AuthRoleGetRequest AuthRoleGetResponse;
+        "/v3/auth/role/list" AuthRoleListRequest AuthRoleListResponse;
+        "/v3/auth/role/delete" AuthRoleDeleteRequest AuthDoneResponse;
+        "/v3/auth/role/grant" AuthRoleGrantPermissionRequest AuthDoneResponse;
+        "/v3/auth/role/revoke" AuthRoleRevokePermissionRequest AuthDoneResponse;
         "/v3/maintenance/alarm" AlarmRequest AlarmResponse;
         "/v3/maintenance/status" StatusRequest StatusResponse;
         "/v3/maintenance/defragment" DefragmentRequest DefragmentResponse;
@@ -406,6 +427,8 @@ fn the_tables_have_every_field_of_the_messages_that_are_served() {
     agree::<proto::LeaseStatus>(&messages::LeaseStatus);
     agree::<proto::Member>(&messages::Member);
     agree::<proto::AlarmMember>(&messages::AlarmMember);
+    agree::<proto::Permission>(&messages::Permission);
+    agree::<proto::UserAddOptions>(&messages::UserAddOptions);
     agree::<proto::LeaderKey>(&messages::LeaderKey);
 }
 
@@ -415,7 +438,10 @@ fn agree<M: Message + Default + PartialEq + std::fmt::Debug>(of: &'static Type) 
     let shown = format!("{:?}", M::default());
     let is_union = std::ptr::eq(of, &messages::WatchRequest);
     let fields = if is_union { 1 } else { of.fields().len() };
-    assert_eq!(shown.matches(": ").count(), fields, "{shown}");
+    // One that holds a secret shows less.
+    if !shown.ends_with(".. }") {
+        assert_eq!(shown.matches(": ").count(), fields, "{shown}");
+    }
     for encoded in samples(of, 4) {
         let message = M::decode(&encoded[..]).unwrap();
         let again = message.encode_to_vec();
