@@ -290,7 +290,10 @@ async fn transactions_that_cannot_be_are_refused_by_the_server_too_and_change_no
             "LH-INVALID-ARGUMENT",
         ),
         (
-            TxnRequest::new().and_then([TxnOp::put("k".repeat(9000), "")]),
+            TxnRequest::new().and_then([TxnOp::put(
+                "k".repeat(Limits::DEFAULT.key_bytes_max + 1),
+                "",
+            )]),
             "LH-REQUEST-TOO-LARGE",
         ),
         // Refused in the middle, with a put before it.
