@@ -78,6 +78,9 @@ struct InProgress<'a> {
     state_dirs: StateDirs,
     log: Option<InUse>,
     store: Option<StateStore>,
+    /// Which bootstrap of its cluster the directory remembers, and which one all that says so agrees on; known
+    /// once the state was open.
+    remembered: Option<BootstrapId>,
     bootstrap: Option<BootstrapId>,
     warnings: Vec<String>,
 }
@@ -115,6 +118,7 @@ impl<'a> InProgress<'a> {
             state_dirs: StateDirs::new(data_dir.path()),
             log: None,
             store: None,
+            remembered: None,
             bootstrap: None,
             warnings: Vec::new(),
         })
@@ -285,7 +289,7 @@ impl<'a> InProgress<'a> {
         let (applied, base) = (store.reader().applied(), self.base());
         let snapshot = store.reader().snapshot()?;
         // Before anything is done because log and state do not fit: those of two bootstraps never do.
-        self.bootstrap = self.find_bootstrap(kv::bootstrap(&snapshot)?)?;
+        self.find_bootstrap(kv::bootstrap(&snapshot)?)?;
         let version = kv::cluster_version(&snapshot)?;
         drop(snapshot);
         self.facts.state.opened = Some(StateOpening::Whole { applied, version });
@@ -299,10 +303,7 @@ impl<'a> InProgress<'a> {
 
     /// Which bootstrap of its cluster the member comes from: what its directory remembers, what its state says
     /// (`applied`), and what its log begins with, which may not be applied yet.
-    fn find_bootstrap(
-        &self,
-        applied: Option<BootstrapId>,
-    ) -> Result<Option<BootstrapId>, StartError> {
+    fn find_bootstrap(&mut self, applied: Option<BootstrapId>) -> Result<(), StartError> {
         let path = self.data_dir.path();
         let remembered =
             bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
@@ -312,15 +313,14 @@ impl<'a> InProgress<'a> {
             Payload::Command(bytes) => kv::bootstraps(bytes),
             Payload::Noop | Payload::Configuration(_) => None,
         });
-        let Some(found) = remembered.or(applied).or(begun) else {
-            return Ok(None);
-        };
-        let others = [applied, begun].into_iter().flatten();
-        if let Some(other) = others.into_iter().find(|other| *other != found) {
+        let mut all = [remembered, applied, begun].into_iter().flatten();
+        let found = all.next();
+        if let (Some(found), Some(other)) = (found, all.find(|other| Some(*other) != found)) {
             let path = path.to_owned();
             return Err(StartError::TwoBootstraps { path, found, other });
         }
-        Ok(Some(found))
+        (self.remembered, self.bootstrap) = (remembered, found);
+        Ok(())
     }
 
     fn adopt_state(&mut self) -> Result<(), StartError> {
@@ -373,11 +373,8 @@ impl<'a> InProgress<'a> {
             );
         }
         let snapshot = store.reader().snapshot()?;
-        let path = self.data_dir.path();
-        let remembered =
-            bootstrap::read_id(path).map_err(io_error("reading the data directory"))?;
-        if let (None, Some(found)) = (remembered, self.bootstrap) {
-            let remembering = bootstrap::write_id(path, found);
+        if let (None, Some(found)) = (self.remembered, self.bootstrap) {
+            let remembering = bootstrap::write_id(self.data_dir.path(), found);
             remembering.map_err(io_error("writing the markers of the data directory"))?;
         }
         let leases = kv::held_leases(&snapshot)?;
