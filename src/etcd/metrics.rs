@@ -53,12 +53,8 @@ const SAME: [(&str, &str, &str, &str); 8] = [
         "leasehold_storage_size_bytes",
     ),
 ];
-/// The same, where ours are divided by labels and etcd's are the sum.
-const SUMS: [(&str, &str, &str); 1] = [(
-    "etcd_server_proposals_failed_total",
-    "Proposals that failed.",
-    "leasehold_raft_proposals_failed_total",
-)];
+/// Ours are divided by their reasons, and etcd's is the sum.
+const FAILED: &str = "leasehold_raft_proposals_failed_total";
 
 /// `ours`, the text of a scrape, and after it what etcd's names say of the same.
 pub(crate) fn with_etcd_names(ours: &str) -> String {
@@ -68,12 +64,15 @@ pub(crate) fn with_etcd_names(ours: &str) -> String {
             add(&mut text, name, kind, help, value);
         }
     }
-    for (name, help, source) in SUMS {
-        let sum: f64 = values(ours, source)
-            .filter_map(|value| value.parse::<f64>().ok())
-            .sum();
-        add(&mut text, name, "counter", help, &sum.to_string());
-    }
+    let failed = values(ours, FAILED).filter_map(|value| value.parse::<f64>().ok());
+    let failed: f64 = failed.sum();
+    add(
+        &mut text,
+        "etcd_server_proposals_failed_total",
+        "counter",
+        "Proposals that failed.",
+        &failed.to_string(),
+    );
     text
 }
 

@@ -53,6 +53,11 @@ impl Method {
             .or_else(|| path.strip_prefix("/v3beta/"))?;
         METHODS.iter().find(|method| method.path == below)
     }
+
+    /// The method at `path` in gRPC.
+    pub(crate) fn of_grpc(path: &str) -> Option<&'static Self> {
+        METHODS.iter().find(|method| method.grpc == path)
+    }
 }
 
 macro_rules! methods {

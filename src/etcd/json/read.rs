@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use prost::encoding::encode_varint;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::schema::{Field, Type};
@@ -57,20 +58,20 @@ struct Value<'a> {
 impl Value<'_> {
     fn number<E>(&mut self, value: u64) -> Result<(), E> {
         self.key(NUMBER);
-        varint(value, self.encoded);
+        encode_varint(value, self.encoded);
         Ok(())
     }
 
     fn bytes<E>(&mut self, value: &[u8]) -> Result<(), E> {
         self.key(LENGTH);
-        varint(value.len() as u64, self.encoded);
+        encode_varint(value.len() as u64, self.encoded);
         self.encoded.extend_from_slice(value);
         Ok(())
     }
 
     fn key(&mut self, kind: u64) {
         if let Some(number) = self.number {
-            varint(u64::from(number) << 3 | kind, self.encoded);
+            encode_varint(u64::from(number) << 3 | kind, self.encoded);
         }
     }
 
@@ -186,7 +187,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         }
         if self.number.is_some() {
             let mut length = Vec::new();
-            varint((self.encoded.len() - begin) as u64, &mut length);
+            encode_varint((self.encoded.len() - begin) as u64, &mut length);
             self.encoded.splice(begin..begin, length);
         }
         Ok(())
@@ -275,12 +276,4 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
         })
         .collect();
     BASE64.decode(standard).ok()
-}
-
-fn varint(mut value: u64, encoded: &mut Vec<u8>) {
-    while value >= 0x80 {
-        encoded.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    encoded.push(value as u8);
 }

@@ -50,10 +50,7 @@ pub(super) async fn call(caller: Caller, body: RequestBody, path: &str) -> HttpR
 }
 
 /// AuthEnable.
-pub(super) async fn enable(
-    caller: Caller,
-    _: proto::AuthEnableRequest,
-) -> Result<AuthDoneResponse, Status> {
+async fn enable(caller: Caller, _: proto::AuthEnableRequest) -> Result<AuthDoneResponse, Status> {
     // The key is made by the node.
     let token_key = Secret::default();
     change(
@@ -65,15 +62,12 @@ pub(super) async fn enable(
 }
 
 /// AuthDisable.
-pub(super) async fn disable(
-    caller: Caller,
-    _: proto::AuthDisableRequest,
-) -> Result<AuthDoneResponse, Status> {
+async fn disable(caller: Caller, _: proto::AuthDisableRequest) -> Result<AuthDoneResponse, Status> {
     change(&caller, AuthRequest::Disable, Method::Auth).await
 }
 
 /// AuthStatus.
-pub(super) async fn status(
+async fn status(
     caller: Caller,
     _: proto::AuthStatusRequest,
 ) -> Result<proto::AuthStatusResponse, Status> {
@@ -91,7 +85,7 @@ pub(super) async fn status(
 }
 
 /// Authenticate.
-pub(super) async fn authenticate(
+async fn authenticate(
     caller: Caller,
     login: proto::AuthenticateRequest,
 ) -> Result<proto::AuthenticateResponse, Status> {
@@ -111,7 +105,7 @@ pub(super) async fn authenticate(
 }
 
 /// UserAdd.
-pub(super) async fn user_add(
+async fn user_add(
     caller: Caller,
     add: proto::AuthUserAddRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -122,7 +116,7 @@ pub(super) async fn user_add(
 }
 
 /// UserGet.
-pub(super) async fn user_get(
+async fn user_get(
     caller: Caller,
     get: proto::AuthUserGetRequest,
 ) -> Result<proto::AuthUserGetResponse, Status> {
@@ -138,7 +132,7 @@ pub(super) async fn user_get(
 }
 
 /// UserList.
-pub(super) async fn user_list(
+async fn user_list(
     caller: Caller,
     _: proto::AuthUserListRequest,
 ) -> Result<proto::AuthUserListResponse, Status> {
@@ -153,7 +147,7 @@ pub(super) async fn user_list(
 }
 
 /// UserDelete.
-pub(super) async fn user_delete(
+async fn user_delete(
     caller: Caller,
     delete: proto::AuthUserDeleteRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -163,7 +157,7 @@ pub(super) async fn user_delete(
 }
 
 /// UserChangePassword.
-pub(super) async fn user_change_password(
+async fn user_change_password(
     caller: Caller,
     password: proto::AuthUserChangePasswordRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -172,7 +166,7 @@ pub(super) async fn user_change_password(
 }
 
 /// UserGrantRole.
-pub(super) async fn user_grant_role(
+async fn user_grant_role(
     caller: Caller,
     grant: proto::AuthUserGrantRoleRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -184,7 +178,7 @@ pub(super) async fn user_grant_role(
 }
 
 /// UserRevokeRole.
-pub(super) async fn user_revoke_role(
+async fn user_revoke_role(
     caller: Caller,
     revoke: proto::AuthUserRevokeRoleRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -201,7 +195,7 @@ pub(super) async fn user_revoke_role(
 }
 
 /// RoleAdd. The role root is always there, and clients of etcd add it all the same.
-pub(super) async fn role_add(
+async fn role_add(
     caller: Caller,
     add: proto::AuthRoleAddRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -217,7 +211,7 @@ pub(super) async fn role_add(
 }
 
 /// RoleGet.
-pub(super) async fn role_get(
+async fn role_get(
     caller: Caller,
     get: proto::AuthRoleGetRequest,
 ) -> Result<proto::AuthRoleGetResponse, Status> {
@@ -233,7 +227,7 @@ pub(super) async fn role_get(
 }
 
 /// RoleList.
-pub(super) async fn role_list(
+async fn role_list(
     caller: Caller,
     _: proto::AuthRoleListRequest,
 ) -> Result<proto::AuthRoleListResponse, Status> {
@@ -248,7 +242,7 @@ pub(super) async fn role_list(
 }
 
 /// RoleDelete. That of the role root takes it from all users, while access is open.
-pub(super) async fn role_delete(
+async fn role_delete(
     caller: Caller,
     delete: proto::AuthRoleDeleteRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -258,7 +252,7 @@ pub(super) async fn role_delete(
 }
 
 /// RoleGrantPermission. The role root has all permissions, and gets no others.
-pub(super) async fn role_grant_permission(
+async fn role_grant_permission(
     caller: Caller,
     grant: proto::AuthRoleGrantPermissionRequest,
 ) -> Result<AuthDoneResponse, Status> {
@@ -273,7 +267,7 @@ pub(super) async fn role_grant_permission(
 }
 
 /// RoleRevokePermission.
-pub(super) async fn role_revoke_permission(
+async fn role_revoke_permission(
     caller: Caller,
     revoke: proto::AuthRoleRevokePermissionRequest,
 ) -> Result<AuthDoneResponse, Status> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::etcd::json::{Messages, Method};
 use crate::etcd::metrics::with_etcd_names;
+use crate::etcd::status::Code;
 use crate::sync::Mutex;
 
 /// The codes of gRPC by their numbers.
@@ -26,7 +28,7 @@ const CODES: [&str; 17] = [
     "DataLoss",
     "Unauthenticated",
 ];
-const UNIMPLEMENTED: usize = 12;
+const UNIMPLEMENTED: i32 = Code::Unimplemented as i32;
 
 /// The metrics of this node, as text. Takes milliseconds.
 pub(crate) type Scrape = Box<dyn Fn() -> String + Send + Sync>;
@@ -55,10 +57,13 @@ pub(super) struct Calls {
 impl Calls {
     /// A call of the method at `path` has ended with `code`. Methods that are not there are not counted: clients
     /// could make up any number of them.
-    pub(super) fn count(&self, path: &str, code: usize) {
-        if code == UNIMPLEMENTED || code >= CODES.len() {
+    pub(super) fn count(&self, path: &str, code: i32) {
+        let known = usize::try_from(code)
+            .ok()
+            .filter(|code| *code < CODES.len());
+        let Some(code) = known.filter(|_| code != UNIMPLEMENTED) else {
             return;
-        }
+        };
         let mut ended = self.ended.lock();
         match ended.get_mut(path) {
             Some(counts) => counts[code] += 1,
@@ -80,12 +85,12 @@ impl Calls {
                 .trim_start_matches('/')
                 .split_once('/')
                 .unwrap_or_default();
+            let kind = match Method::of_grpc(path).map(|method| method.messages) {
+                Some(Messages::Many) => "bidi_stream",
+                Some(Messages::ManyAnswers) => "server_stream",
+                Some(Messages::One) | None => "unary",
+            };
             for (code, count) in CODES.iter().zip(counts).filter(|(_, count)| **count > 0) {
-                let kind = match method {
-                    "Watch" | "LeaseKeepAlive" => "bidi_stream",
-                    "Observe" | "Snapshot" => "server_stream",
-                    _ => "unary",
-                };
                 let line = writeln!(
                     text,
                     "{NAME}{{grpc_code=\"{code}\",grpc_method=\"{method}\",grpc_service=\"{service}\",\

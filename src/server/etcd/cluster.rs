@@ -34,7 +34,7 @@ pub(super) async fn call(caller: Caller, body: RequestBody, path: &str) -> HttpR
 }
 
 /// MemberList: all members, with the URLs that clients dial.
-pub(super) async fn member_list(
+async fn member_list(
     caller: Caller,
     list: proto::MemberListRequest,
 ) -> Result<MemberListResponse, Status> {
@@ -47,7 +47,7 @@ pub(super) async fn member_list(
 }
 
 /// MemberAdd.
-pub(super) async fn member_add(
+async fn member_add(
     caller: Caller,
     add: proto::MemberAddRequest,
 ) -> Result<proto::MemberAddResponse, Status> {
@@ -76,7 +76,7 @@ pub(super) async fn member_add(
 }
 
 /// MemberRemove.
-pub(super) async fn member_remove(
+async fn member_remove(
     caller: Caller,
     remove: proto::MemberRemoveRequest,
 ) -> Result<proto::MemberRemoveResponse, Status> {
@@ -91,7 +91,7 @@ pub(super) async fn member_remove(
 }
 
 /// MemberUpdate: where its peers reach a member. Its name stays.
-pub(super) async fn member_update(
+async fn member_update(
     caller: Caller,
     update: proto::MemberUpdateRequest,
 ) -> Result<proto::MemberUpdateResponse, Status> {
@@ -108,7 +108,7 @@ pub(super) async fn member_update(
 }
 
 /// MemberPromote.
-pub(super) async fn member_promote(
+async fn member_promote(
     caller: Caller,
     promote: proto::MemberPromoteRequest,
 ) -> Result<proto::MemberPromoteResponse, Status> {

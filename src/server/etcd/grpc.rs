@@ -33,7 +33,7 @@ pub(super) const SMALL_BYTES: usize = 4 << 10;
 /// The status of a call that went well.
 const OK: i32 = 0;
 
-pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");

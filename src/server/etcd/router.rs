@@ -13,7 +13,7 @@ use super::body::{RequestBody, drain};
 use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG, message_bytes_max};
 use super::calls::PortMetrics;
 use super::gateway::JsonBody;
-use super::grpc::{GRPC_STATUS, Reply, failure, is_grpc, refuse_compression};
+use super::grpc::{Reply, failure, is_grpc, outcome, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
 use super::unknown::unknown;
@@ -76,7 +76,9 @@ impl Route {
     async fn call(self, path: &str, headers: &HeaderMap, body: RequestBody) -> Response<Reply> {
         let metrics = self.metrics.clone();
         let response = self.serve(path, headers, body).await;
-        metrics.calls.count(path, code_of(&response));
+        // A stream that is open is none of the failures.
+        let code = outcome(response.headers()).map_or(0, |(code, _)| code);
+        metrics.calls.count(path, code);
         response
     }
 
@@ -180,13 +182,6 @@ fn patience(path: &str) -> Duration {
         "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
         _ => PATIENCE,
     }
-}
-
-/// The code with which a call was answered. A stream that is open is none of the failures.
-fn code_of(response: &Response<Reply>) -> usize {
-    let status = response.headers().get(GRPC_STATUS);
-    let code = status.and_then(|status| status.to_str().ok()?.parse().ok());
-    code.unwrap_or_default()
 }
 
 fn page(status: u16, content: &'static str, text: String) -> Response<Reply> {
