@@ -10,7 +10,7 @@ use leasehold::api::{
 };
 use leasehold::client::{Client, ConnectOptions, GetOptions, TlsOptions, WatchEvent, WatchOptions};
 
-use crate::harness::{Cluster, PATIENCE, eventually};
+use crate::harness::{Cluster, PATIENCE, eventually, files_below};
 
 /// Nobody would write this by accident.
 const ROOT_PASSWORD: &str = "canary-of-root-5be1";
@@ -513,17 +513,6 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
             assert!(!found, "{secret} is in {}", file.display());
         }
     }
-}
-
-fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => files.extend(files_below(&entry.path())),
-            false => files.push(entry.path()),
-        }
-    }
-    files
 }
 
 /// What `client-ca` has revoked, in PEM form.

@@ -166,6 +166,18 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// All files in a folder, and in those below it.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => files.extend(files_below(&entry.path())),
+            false => files.push(entry.path()),
+        }
+    }
+    files
+}
+
 /// Applies to the state of a stopped node, after what it has applied, an entry that its log has not.
 pub(crate) fn forge_entry(state: &Path, key: &str) {
     let mut store = StateStore::open(state, &StoreOptions::default()).unwrap();

@@ -242,18 +242,20 @@ pub(crate) fn masked(header: &mut Option<ResponseHeader>) {
     }
 }
 
-macro_rules! masked {
+/// Answers of which only the header differs.
+macro_rules! mask_headers {
     ($($Answer:ty),*) => {
-        $(impl Masked for $Answer {
+        $(impl $crate::etcd::differential::Masked for $Answer {
             fn masked(mut self) -> Self {
-                masked(&mut self.header);
+                $crate::etcd::differential::masked(&mut self.header);
                 self
             }
         })*
     };
 }
+pub(crate) use mask_headers;
 
-masked!(
+mask_headers!(
     RangeResponse,
     PutResponse,
     DeleteRangeResponse,

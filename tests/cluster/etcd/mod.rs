@@ -44,14 +44,14 @@ mod recipes;
 mod watches;
 mod wire;
 
+use http::Connection;
 use messages::kv;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Cluster, PATIENCE, free_port, left_out};
+use crate::harness::{Cluster, free_port, left_out};
 
 /// A cluster of which every node has a port for etcd's clients.
 pub(crate) struct EtcdCluster {
@@ -87,23 +87,10 @@ impl EtcdCluster {
         Self::start(count, &[("LEASEHOLD_ETCD_COMPAT_INSECURE", "true")])
     }
 
-    /// Says `words` to the port of the node at `place`; what it answers until the connection ends.
-    pub(crate) fn talk(&self, place: usize, words: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.ports[place]).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // It may be closed before everything is said.
-        let _ = stream.write_all(words);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
     /// A page of the port, for programs without gRPC: its status and its text.
     pub(crate) fn page(&self, place: usize, path: &str) -> (String, String) {
-        let asked = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let answer = self.talk(place, asked.as_bytes());
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().to_owned(), body.to_owned())
+        let answer = Connection::open(self.ports[place]).request("GET", path, "", "");
+        (answer.status.to_string(), answer.body)
     }
 
     /// A node that does not lead.

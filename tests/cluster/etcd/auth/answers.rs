@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use prost::Message;
 
-use super::super::differential::{Masked, Pair, masked, pair};
+use super::super::differential::{Masked, Pair, mask_headers, masked, pair};
 use super::super::grpc::Channel;
 use super::super::kv::{
     DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
@@ -24,18 +24,7 @@ use super::super::messages::{
     StatusResponse, UserAddOptions,
 };
 
-macro_rules! masked {
-    ($($Answer:ty),*) => {
-        $(impl Masked for $Answer {
-            fn masked(mut self) -> Self {
-                masked(&mut self.header);
-                self
-            }
-        })*
-    };
-}
-
-masked!(
+mask_headers!(
     AuthDoneResponse,
     AuthRoleGetResponse,
     AuthRoleListResponse,

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{EtcdCluster, etcdctl, run};
-use crate::harness::eventually;
+use crate::harness::{eventually, files_below};
 
 /// Nobody would write these by accident.
 const ROOT: &str = "root:canary-of-root-2c19";
@@ -260,15 +260,4 @@ fn nothing_tells_a_secret(cluster: &mut EtcdCluster, audit: &Path) {
             }
         }
     }
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => files.extend(files_below(&entry.path())),
-            false => files.push(entry.path()),
-        }
-    }
-    files
 }
