@@ -4,6 +4,8 @@
 //! beyond the messages (texts of errors, empty ranges, which revision a header shows) is decided
 //! here, so that it can be tested without either.
 
+pub(crate) mod backup;
+pub(crate) mod bbolt;
 pub(crate) mod convert;
 pub(crate) mod errors;
 pub(crate) mod json;

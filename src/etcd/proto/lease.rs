@@ -102,3 +102,13 @@ pub(crate) struct LeaseLeasesResponse {
     #[prost(message, repeated, tag = "2")]
     pub(crate) leases: Vec<LeaseStatus>,
 }
+
+/// A lease as etcd stores it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StoredLease {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+    /// In seconds.
+    #[prost(int64, tag = "2")]
+    pub(crate) ttl: i64,
+}

@@ -1,5 +1,6 @@
 //! The node: the service `etcdserverpb.Maintenance`.
 
+use bytes::Bytes;
 use prost::{Enumeration, Message};
 
 use super::kv::ResponseHeader;
@@ -160,5 +161,22 @@ pub(crate) struct DowngradeResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
+/// Asks for all that the node stores, as a file.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotRequest {}
+
+/// A piece of it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SnapshotResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) remaining_bytes: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(crate) blob: Bytes,
+    #[prost(string, tag = "4")]
     pub(crate) version: String,
 }

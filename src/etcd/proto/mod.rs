@@ -41,13 +41,13 @@ pub(crate) use kv::{CompareResult, CompareTarget, SortOrder, SortTarget};
 pub(crate) use lease::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, StoredLease,
 };
 pub(crate) use maintenance::{
     ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, DefragmentRequest,
     DefragmentResponse, DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest,
     HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest, MoveLeaderResponse,
-    StatusRequest, StatusResponse,
+    SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
 };
 pub(crate) use parts::txn_parts;
 pub(crate) use recipes::{
