@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::kv;
-use crate::kv::{Change, KeyChanges, Overlay, Pair, Progress, Reply, Space, Span, View};
+use crate::kv::{
+    Change, KeyChanges, LoadRefusal, LoadedPart, Overlay, Pair, Progress, Reply, Space, Span, View,
+};
 use crate::types::LogId;
 use crate::wire::point::Record;
 
@@ -178,6 +180,14 @@ where
     /// Fatal, and this batch is to be dropped.
     pub fn reset_identity(&mut self, leap: i64) -> Result<Progress, D::Error> {
         kv::reset_identity(&mut self.overlay, leap)
+    }
+
+    /// Adds what comes from another store ([`kv::load`]).
+    ///
+    /// # Errors
+    /// The outer error is fatal; after either, this batch is to be dropped.
+    pub fn load(&mut self, part: LoadedPart) -> Result<Result<Progress, LoadRefusal>, D::Error> {
+        kv::load(&mut self.overlay, part)
     }
 
     /// What was changed so far, for watches.

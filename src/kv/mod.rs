@@ -48,6 +48,7 @@ mod sum;
 #[cfg(test)]
 pub(crate) mod tests;
 mod txn;
+mod versions;
 
 pub use apply::apply;
 pub use clients::idle_sessions;
@@ -76,6 +77,7 @@ pub use space_alarm::SpaceAlarm;
 pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
 pub use sum::{StateReport, StateSum};
 pub use txn::read_txn;
+pub use versions::{LoadRefusal, LoadedLease, LoadedPart, Version, Versions, load};
 
 /// The format of everything that is stored: keyspaces, keys and records. Raised whenever what an older
 /// version stored no longer means the same, or is no longer where this version looks for it; a test

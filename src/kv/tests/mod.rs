@@ -530,7 +530,12 @@ fn machine_with_everything() -> Machine {
     machine
 }
 
-/// A state that has something in every keyspace, and whose compacted history is half removed.
+/// A state that has something in every keyspace, and all of its history.
+pub(crate) fn uncompacted() -> MemStore {
+    machine_with_everything().store
+}
+
+/// The same, with compacted history that is half removed.
 pub(crate) fn everything() -> MemStore {
     let mut machine = machine_with_everything();
     machine.run(&Command::Write {

@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::marks::Directory;
 use super::{HashReport, StateStore, StoreOptions, boundary, marks, open_database};
 use crate::front::Batch;
-use crate::kv::Space;
+use crate::kv::{LoadRefusal, LoadedPart, Progress, Space};
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
 
 /// Approximate size of the records in one batch of the database.
@@ -152,6 +152,30 @@ impl Import {
 }
 
 impl StateStore {
+    /// Adds what comes from another store ([`kv::load`](crate::kv::load)) to a state that has nothing else.
+    /// There must be no readers yet.
+    ///
+    /// # Errors
+    /// The outer error is fatal; inside: it is not taken. After either, the state must not be used.
+    pub fn load(&mut self, part: LoadedPart) -> Result<Result<Progress, LoadRefusal>, StoreError> {
+        let result = self.load_unguarded(part);
+        self.tables().poison_on_error(result)
+    }
+
+    fn load_unguarded(
+        &mut self,
+        part: LoadedPart,
+    ) -> Result<Result<Progress, LoadRefusal>, StoreError> {
+        let mut batch = Batch::begin(&mut self.writer)?;
+        let progress = match batch.load(part)? {
+            Ok(progress) => progress,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        batch.show()?.cache()?.revise().publish();
+        self.writer.settle()?;
+        Ok(Ok(progress))
+    }
+
     /// Turns the state of a backup into the initial state of a new cluster
     /// ([`kv::reset_identity`](crate::kv::reset_identity)), and compares it with its hash. There must be no readers yet.
     ///
