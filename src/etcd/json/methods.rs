@@ -1,6 +1,6 @@
 //! Which path of the gateway stands for which method, and what that takes and gives.
 //!
-//! All methods of etcd are here. Those that are not served get the answer that gRPC gives them.
+//! All methods of etcd are here.
 
 use super::messages::{
     AlarmRequest, AlarmResponse, AuthNameRequest, AuthRoleGetResponse,

@@ -2,7 +2,8 @@
 //!
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
-//! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`] and [`maintenance`]; what it asks goes through a session of this node like that of any other client
+//! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`],
+//! [`maintenance`] and [`snapshot`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -26,6 +27,7 @@ mod options;
 mod pages;
 mod recipes;
 mod router;
+mod snapshot;
 mod stream;
 mod tls;
 mod unary;
@@ -36,3 +38,4 @@ pub(crate) use calls::Scrape;
 pub(crate) use certificates::EtcdCertificates;
 pub(crate) use listener::EtcdListener;
 pub(crate) use options::EtcdOptions;
+pub(crate) use snapshot::SnapshotRoom;

@@ -1,5 +1,7 @@
 //! How the port presents itself.
 
+use super::snapshot::SnapshotRoom;
+
 /// How the port presents itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EtcdOptions {
@@ -9,15 +11,20 @@ pub(crate) struct EtcdOptions {
     pub(crate) reply_bytes_max: usize,
     /// Whether the methods are served as JSON, too.
     pub(crate) has_gateway: bool,
+    /// Where files of snapshots may lie until they are sent.
+    pub(crate) snapshot_room: SnapshotRoom,
 }
 
 impl EtcdOptions {
     /// The version of the cluster and of the storage, as etcd names it: the same without patches.
     pub(super) fn storage_version(&self) -> String {
-        let version = &self.emulated_version;
-        let end = version.rfind('.').unwrap_or(version.len());
-        format!("{}.0", &version[..end])
+        without_patch(&self.emulated_version)
     }
+}
+
+fn without_patch(version: &str) -> String {
+    let end = version.rfind('.').unwrap_or(version.len());
+    format!("{}.0", &version[..end])
 }
 
 #[cfg(test)]
@@ -26,11 +33,6 @@ mod tests {
 
     #[test]
     fn versions_are_cut_where_etcd_cuts_them() {
-        let options = EtcdOptions {
-            emulated_version: "3.6.14".to_owned(),
-            reply_bytes_max: 1,
-            has_gateway: true,
-        };
-        assert_eq!(options.storage_version(), "3.6.0");
+        assert_eq!(without_patch("3.6.14"), "3.6.0");
     }
 }

@@ -17,7 +17,7 @@ use super::grpc::{Reply, failure, is_grpc, outcome, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
 use super::unknown::unknown;
-use super::{auth, cluster, gateway, kv, lease, maintenance, recipes, stream, watches};
+use super::{auth, cluster, gateway, kv, lease, maintenance, recipes, snapshot, stream, watches};
 use crate::etcd::json::Method;
 use crate::server::session::{LocalClient, Sessions};
 
@@ -129,6 +129,7 @@ impl Route {
             "/etcdserverpb.Maintenance/Defragment" => {
                 unary(caller, body, any, maintenance::defragment).await
             }
+            "/etcdserverpb.Maintenance/Snapshot" => snapshot::serve(caller, body),
             "/etcdserverpb.Maintenance/Downgrade" => {
                 unary(caller, body, any, maintenance::downgrade).await
             }

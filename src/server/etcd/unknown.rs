@@ -22,11 +22,11 @@ mod tests {
 
     #[test]
     fn a_method_that_is_not_there_is_named() {
-        let status = unknown("/etcdserverpb.Maintenance/Snapshot");
+        let status = unknown("/etcdserverpb.KV/Splice");
         assert_eq!(status.code, Code::Unimplemented);
         assert_eq!(
             status.message,
-            "unknown method Snapshot for service etcdserverpb.Maintenance"
+            "unknown method Splice for service etcdserverpb.KV"
         );
     }
 }

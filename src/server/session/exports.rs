@@ -131,17 +131,57 @@ impl Exports {
         Ok(Ok(reply(id, chunk.unwrap_or_default())))
     }
 
+    /// Keeps the snapshot `id`, which somebody begun, to be read whole and not by chunks; `None` if it is
+    /// there no more.
+    pub(crate) fn hold(self: &Arc<Self>, id: u64) -> Option<HeldExport> {
+        let open = self.lock().by_id.get(&id).cloned()?;
+        let snapshot = open.export.lock().export.snapshot();
+        Some(HeldExport {
+            exports: Arc::clone(self),
+            id,
+            snapshot,
+            _open: open,
+        })
+    }
+
     /// Drops the snapshots that are idle.
     pub(crate) fn drop_idle(&self) {
         self.lock().by_id.retain(|_, fetched| {
             let used = *fetched.used.lock();
-            used.elapsed() < IDLE_MAX
+            // One that is held has a second owner.
+            used.elapsed() < IDLE_MAX || Arc::strong_count(fetched) > 1
         });
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenExports> {
         // Each change of it is one step.
         self.held.lock()
+    }
+}
+
+/// A snapshot that is read whole. It counts as one of those that are being taken until this is dropped.
+pub(crate) struct HeldExport {
+    exports: Arc<Exports>,
+    id: u64,
+    snapshot: Arc<Snapshot>,
+    _open: Arc<OpenExport>,
+}
+
+impl HeldExport {
+    /// The number by which it was begun.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The state, as it was when the snapshot was begun.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Drop for HeldExport {
+    fn drop(&mut self) {
+        self.exports.lock().by_id.remove(&self.id);
     }
 }
 
@@ -178,7 +218,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = StateStore::open(directory.path(), &StoreOptions::default()).unwrap();
         let origins = Origins::fixed(ClusterId(7), NodeId(3), Configuration::default());
-        let exports = Exports::default();
+        let exports = Arc::new(Exports::default());
         let ask = |call| {
             let snapshot = store.reader().snapshot().unwrap();
             exports.answer(call, snapshot, &origins).unwrap()
@@ -214,6 +254,11 @@ mod tests {
         assert_eq!(gone.unwrap_err().kind, ErrorKind::SnapshotGone);
         let third = ask(SnapshotCall::Begin).unwrap().id;
         assert_ne!(third, first);
+        let held = exports.hold(third).unwrap();
+        assert_eq!(
+            held.snapshot().applied(),
+            store.reader().snapshot().unwrap().applied()
+        );
 
         let long_ago = stopwatch()
             .checked_sub(IDLE_MAX)
@@ -222,6 +267,10 @@ mod tests {
             *fetched.used.lock() = long_ago;
         }
         exports.drop_idle();
+        let left: Vec<u64> = exports.lock().by_id.keys().copied().collect();
+        assert_eq!(left, [third], "one that is read whole is not idle");
+        drop(held);
         assert!(exports.lock().by_id.is_empty());
+        assert!(exports.hold(third).is_none());
     }
 }

@@ -8,6 +8,7 @@
 //! its next missing chunk ([`Export::seek`]) for as long as the snapshot is held.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -37,7 +38,7 @@ pub struct Origin {
 
 /// The export of one snapshot.
 pub struct Export {
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     header: StateHeader,
     stage: Stage,
     /// The positions after each of the last chunks.
@@ -79,11 +80,16 @@ impl Export {
             hash: kv::content_hash(&snapshot)?,
         };
         Ok(Self {
-            snapshot,
+            snapshot: Arc::new(snapshot),
             header,
             stage: Stage::Header,
             marks: VecDeque::new(),
         })
+    }
+
+    /// The exported state itself.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
     }
 
     /// The header of the exported state.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::error::StartError;
 use crate::server::config::Config;
 use crate::server::disk::tls::CertificateError;
-use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions, Scrape};
+use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions, Scrape, SnapshotRoom};
 use crate::server::session::Sessions;
 
 /// Binds the port, if there is to be one.
@@ -32,6 +32,7 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
         emulated_version: etcd.emulated_version.clone(),
         reply_bytes_max: etcd.max_reply_bytes,
         has_gateway: etcd.http_gateway,
+        snapshot_room: SnapshotRoom::of(config),
     };
     let (address, admission) = (etcd.address, config.connections);
     let listener = EtcdListener::bind(address, certificates, options, admission).await;
