@@ -101,7 +101,10 @@ The new cluster has an identity of its own, so it needs new certificates (`cert 
 issue`). Keys, values and leases are kept, and each lease starts with its full TTL; sessions are \
 not kept, because no client of the old cluster can continue one. The revision is raised and \
 earlier revisions count as compacted, so that watchers of the old cluster learn that they must \
-read again.")]
+read again.
+
+FILE may also be a snapshot that `etcdctl snapshot save` took of an etcd 3: keys, their history, \
+revisions and leases are kept, and users are not. Stop what writes to etcd before it is taken.")]
     #[command(override_usage = "\
 leasehold offline snapshot restore <FILE> --data-dir <DIR> --name <NAME>
            --initial-cluster <NAME=HOST:PORT,...>
@@ -112,7 +115,7 @@ leasehold offline snapshot restore <FILE> --data-dir <DIR> --name <NAME>
 /// Create the data directory of a member from a backup.
 #[derive(Clone, Debug, Args)]
 pub struct RestoreArgs {
-    /// The backup
+    /// The backup, or a snapshot of etcd
     pub file: PathBuf,
     /// Data directory of the member, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
@@ -132,6 +135,10 @@ pub struct RestoreArgs {
     /// What the new cluster is.
     #[command(flatten)]
     pub cluster: NewClusterArgs,
+    /// Restore a snapshot of etcd that has users without them: until users are created here, every client
+    /// may do everything
+    #[arg(long)]
+    pub without_users: bool,
 }
 
 /// What a new cluster is, that begins with what an old one had.
@@ -144,14 +151,9 @@ pub struct NewClusterArgs {
     #[arg(long, value_name = "UUID", conflicts_with = "node_cert", value_parser = parse_cluster_id)]
     pub cluster_id: Option<ClusterId>,
     /// How much to raise the revision; must exceed the number of revisions the old cluster has
-    /// written since the backup
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1_000_000_000,
-        value_parser = clap::value_parser!(i64).range(1..)
-    )]
-    pub bump_revision: i64,
+    /// written since the backup [default: 1000000000, for a snapshot of etcd 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub bump_revision: Option<i64>,
     /// Keep the revision and the history as they are: watchers of the old cluster do not learn that
     /// they must read again
     #[arg(long, conflicts_with = "bump_revision")]

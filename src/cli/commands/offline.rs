@@ -140,7 +140,8 @@ fn restore(arguments: &RestoreArgs, format: Format, out: &mut impl Write) -> Res
         &arguments.data_dir,
         arguments.initial_cluster.clone(),
     )?;
-    let restored = offline::restore(&arguments.file, &member).map_err(refused)?;
+    let restored =
+        offline::restore(&arguments.file, &member, arguments.without_users).map_err(refused)?;
     show(&member, &restored, None, format, out)
 }
 
@@ -241,7 +242,7 @@ fn member(
         name: name.to_owned(),
         members,
         leap: match cluster.no_bump_revision {
-            true => 0,
+            true => Some(0),
             false => cluster.bump_revision,
         },
     })

@@ -35,7 +35,11 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     pub(crate) fn start(program: &Path) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(program, tempfile::tempdir().unwrap())
+    }
+
+    /// With what the folder `data` in `folder` holds.
+    pub(crate) fn start_in(program: &Path, folder: tempfile::TempDir) -> Self {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (client, peer) = (address(free_port()), address(free_port()));
         let process = Command::new(program)

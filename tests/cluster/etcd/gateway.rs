@@ -312,14 +312,6 @@ fn failures_have_etcd_s_code_and_text_and_a_status_of_http() {
             answer.head
         );
     }
-    // What is not served answers as in gRPC; here it is a stream.
-    let unserved = connection.post("/v3/maintenance/snapshot", "{}");
-    assert_eq!(unserved.status, 501);
-    assert_eq!(
-        unserved.body,
-        "{\"error\":{\"grpc_code\":12,\"code\":12,\"http_code\":501,\"http_status\":\"Not Implemented\",\
-         \"message\":\"unknown method Snapshot for service etcdserverpb.Maintenance\"}}\n"
-    );
     let got = connection.request("GET", "/v3/kv/range", "", "");
     assert_eq!(got.status, 405, "{got:?}");
     assert!(got.head.contains("allow: post"), "{got:?}");

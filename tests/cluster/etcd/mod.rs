@@ -41,6 +41,7 @@ mod maintenance;
 mod members;
 mod moving;
 mod recipes;
+mod snapshot;
 mod watches;
 mod wire;
 
@@ -53,6 +54,9 @@ use std::process::Command;
 
 use crate::harness::{Cluster, free_port, left_out};
 
+/// The setting of a port without TLS.
+pub(crate) const IN_THE_CLEAR: (&str, &str) = ("LEASEHOLD_ETCD_COMPAT_INSECURE", "true");
+
 /// A cluster of which every node has a port for etcd's clients.
 pub(crate) struct EtcdCluster {
     pub(crate) cluster: Cluster,
@@ -63,6 +67,13 @@ pub(crate) struct EtcdCluster {
 impl EtcdCluster {
     /// Of `count` nodes; each with these settings, as environment variables.
     pub(crate) fn start(count: usize, settings: &[(&'static str, &str)]) -> Self {
+        let mut this = Self::prepare(count, settings);
+        this.leader = this.cluster.start_and_settle();
+        this
+    }
+
+    /// The same, whose nodes do not run yet.
+    pub(crate) fn prepare(count: usize, settings: &[(&'static str, &str)]) -> Self {
         let mut cluster = Cluster::prepare(count);
         let mut ports = Vec::new();
         for node in &mut cluster.nodes {
@@ -74,17 +85,16 @@ impl EtcdCluster {
                 .extend(settings.map(|(name, value)| (*name, (*value).to_owned())));
             ports.push(port);
         }
-        let leader = cluster.start_and_settle();
         Self {
             cluster,
             ports,
-            leader,
+            leader: 0,
         }
     }
 
     /// Without TLS.
     pub(crate) fn in_the_clear(count: usize) -> Self {
-        Self::start(count, &[("LEASEHOLD_ETCD_COMPAT_INSECURE", "true")])
+        Self::start(count, &[IN_THE_CLEAR])
     }
 
     /// A page of the port, for programs without gRPC: its status and its text.

@@ -115,11 +115,11 @@ async fn calls_that_fail_end_in_headers_with_a_content_type_and_etcd_s_words() {
             "etcdserver: too many operations in txn request",
         ),
         (
-            "/etcdserverpb.Maintenance/Snapshot",
+            "/etcdserverpb.KV/Splice",
             good.clone(),
             &[],
             12,
-            "unknown method Snapshot for service etcdserverpb.Maintenance",
+            "unknown method Splice for service etcdserverpb.KV",
         ),
         (
             RANGE,

@@ -44,7 +44,7 @@ pub fn force_new_cluster(
     let store = survivor.open_state()?;
     let snapshot = store.reader().snapshot()?;
     let identity = survivor.data_dir.identity();
-    check_origin(identity.cluster, snapshot.revision(), member)?;
+    let leap = check_origin(identity.cluster, snapshot.revision(), member)?;
     let applied = snapshot.applied();
     let log = survivor.read_log()?;
     let warnings = check_log(&log, applied, may_be_damaged)?;
@@ -72,7 +72,7 @@ pub fn force_new_cluster(
     import.finish().map_err(refused)?;
     drop(export);
     store.close()?;
-    let restored = in_progress.finish(member, applied, &entries)?;
+    let restored = in_progress.finish(member, applied, &entries, leap)?;
     Ok(ForceOutcome {
         restored,
         entries: entries.len(),

@@ -6,6 +6,7 @@
 
 mod check;
 mod dump;
+mod etcd;
 mod force;
 mod restore;
 mod tripwire;
@@ -23,6 +24,7 @@ use crate::wire::state::ReadFault;
 
 pub use check::{Finding, StateHash};
 pub use dump::DumpedEntry;
+pub use etcd::EtcdFault;
 pub use force::{ForceOutcome, force_new_cluster};
 pub use restore::{NewMember, RestoredMember, cluster_of_certificate, restore};
 
@@ -101,6 +103,14 @@ pub enum OfflineError {
         path: PathBuf,
         /// The reason.
         error: ImportError,
+    },
+    /// The snapshot of etcd cannot be restored.
+    #[error("{}: {fault}", path.display())]
+    Etcd {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        fault: EtcdFault,
     },
     /// The arguments are inconsistent.
     #[error("{reason}")]

@@ -17,7 +17,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::OfflineError;
+use super::{OfflineError, etcd};
 use crate::kv::{ContentHash, Space, Span, View};
 use crate::log::{Log, LogOptions, Vote};
 use crate::node::recovery::UnprovenReason;
@@ -32,6 +32,9 @@ use crate::wire::state::{Chunks, ReadFault, StateDecoder, StateFault, StateHeade
 /// Entries applied in one step.
 const ENTRIES_PER_BATCH: usize = 128;
 
+/// The amount added to the revision of a backup, unless another one is chosen.
+const LEAP: i64 = 1_000_000_000;
+
 /// The member to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMember {
@@ -43,8 +46,9 @@ pub struct NewMember {
     pub name: String,
     /// The names of all initial members.
     pub members: Vec<String>,
-    /// The amount added to the revision; 0 keeps the revision and the history.
-    pub leap: i64,
+    /// The amount added to the revision; 0 keeps the revision and the history. `None` for what the
+    /// origin demands: a thousand million, or none for a snapshot of etcd.
+    pub leap: Option<i64>,
 }
 
 /// The initial data of a member.
@@ -64,17 +68,32 @@ pub struct RestoredMember {
     pub hash: ContentHash,
 }
 
-/// Creates a data directory from a backup.
+/// Creates a data directory from a backup, or from a snapshot of etcd: of one that has users only
+/// `without_users`.
 ///
 /// # Errors
 /// The directory may contain partial data, on which no node starts: empty it before the next attempt.
-pub fn restore(backup: &Path, member: &NewMember) -> Result<RestoredMember, OfflineError> {
+pub fn restore(
+    backup: &Path,
+    member: &NewMember,
+    without_users: bool,
+) -> Result<RestoredMember, OfflineError> {
+    let is_of_etcd = etcd::is_of_etcd(backup).map_err(|error| fault(backup)(error.into()))?;
+    if is_of_etcd {
+        let in_progress = RestoreInProgress::new(member)?;
+        let imported = etcd::import(backup, &in_progress.state_path(), without_users);
+        let last = imported.map_err(|fault| OfflineError::Etcd {
+            path: backup.to_owned(),
+            fault,
+        })?;
+        return in_progress.finish(member, last, &[], member.leap.unwrap_or(0));
+    }
     // Checks that the file is a backup before anything is created.
     let header = read_header(backup)?;
-    check_origin(header.cluster, header.revision, member)?;
+    let leap = check_origin(header.cluster, header.revision, member)?;
     let in_progress = RestoreInProgress::new(member)?;
     let summary = import(backup, &in_progress.state_path())?;
-    in_progress.finish(member, summary.header.base.id, &[])
+    in_progress.finish(member, summary.header.base.id, &[], leap)
 }
 
 /// A member whose directory is being filled.
@@ -101,19 +120,20 @@ impl RestoreInProgress {
     }
 
     /// Applies `entries` to the imported state, which ends with the entry `last`, and turns the result into
-    /// the initial state of the new cluster.
+    /// the initial state of the new cluster, its revision raised by `leap`.
     pub(super) fn finish(
         self,
         member: &NewMember,
         last: LogId,
         entries: &[(LogId, Option<Bytes>)],
+        leap: i64,
     ) -> Result<RestoredMember, OfflineError> {
         let data_dir = self.new.unfinished();
         let mut store = StateStore::open(&data_dir.state_path(), &StoreOptions::default())?;
         for batch in entries.chunks(ENTRIES_PER_BATCH) {
             store.apply_batch(batch)?;
         }
-        let report = store.reset_identity(member.leap)?;
+        let report = store.reset_identity(leap)?;
         if !report.is_sound() {
             let detail = "the restored data differs from what was written".to_owned();
             return Err(StoreError::Damaged { detail }.into());
@@ -201,30 +221,31 @@ fn voters(member: &NewMember) -> Result<BTreeSet<NodeId>, OfflineError> {
             member.name, member.members
         ));
     }
-    if member.leap < 0 {
+    if member.leap.is_some_and(|leap| leap < 0) {
         return invalid("the revision can be raised and never lowered".to_owned());
     }
     Ok(voters)
 }
 
-/// Checks that data of `cluster` at `revision` may become that of `member`.
+/// Checks that data of `cluster` at `revision` may become that of `member`, and returns by how much its
+/// revision is raised.
 pub(super) fn check_origin(
     cluster: ClusterId,
     revision: i64,
     member: &NewMember,
-) -> Result<(), OfflineError> {
+) -> Result<i64, OfflineError> {
+    let leap = member.leap.unwrap_or(LEAP);
     if cluster == member.cluster {
         return Err(OfflineError::SameCluster { cluster });
     }
-    if revision.checked_add(member.leap).is_none() {
+    if revision.checked_add(leap).is_none() {
         return Err(OfflineError::Invalid {
             reason: format!(
-                "what there is is at revision {revision}, which cannot be raised by {}: raise it by less",
-                member.leap
+                "what there is is at revision {revision}, which cannot be raised by {leap}: raise it by less"
             ),
         });
     }
-    Ok(())
+    Ok(leap)
 }
 
 fn chunks(backup: &Path) -> Result<Chunks<File>, OfflineError> {
