@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::authority::AnyAuthority;
 use super::calls::{Calls, PortMetrics, Scrape};
 use super::certificates::EtcdCertificates;
 use super::grpc::Reply;
@@ -181,6 +182,7 @@ impl Connection {
             async move { Ok::<Response<Reply>, Infallible>(route.answer(request).await) }
         });
         let builder = http();
+        let stream = AnyAuthority::new(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         // How a connection ends is no news.

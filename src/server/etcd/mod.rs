@@ -11,6 +11,7 @@
 //! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
 
 mod auth;
+mod authority;
 mod body;
 mod caller;
 mod calls;

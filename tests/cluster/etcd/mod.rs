@@ -158,6 +158,26 @@ fn must(program: &Path, endpoint: SocketAddr, arguments: &[&str]) -> String {
     said
 }
 
+/// gRPC for Go resolves no URL, and sends it as the name of the node.
+#[test]
+fn endpoints_may_be_urls() {
+    let Some(etcdctl) = etcdctl("etcdctl with URLs") else {
+        return;
+    };
+    let cluster = EtcdCluster::in_the_clear(1);
+    let url = format!("http://{}", cluster.ports[0]);
+    for (arguments, expected) in [
+        (&["put", "k", "v"][..], "OK\n"),
+        (&["get", "k"], "k\nv\n"),
+        (&["endpoint", "status"], &url),
+        (&["endpoint", "hashkv"], &url),
+        (&["member", "list"], "started"),
+    ] {
+        let (is_done, said) = run(&etcdctl, &url, arguments);
+        assert!(is_done && said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
 #[test]
 fn every_node_takes_every_request_of_etcdctl_and_shows_its_writes_at_once() {
     let Some(etcdctl) = etcdctl("etcdctl against three nodes") else {
