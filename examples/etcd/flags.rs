@@ -147,7 +147,12 @@ fn given(arguments: &[String]) -> Result<BTreeMap<String, String>, String> {
             None if SWITCHES.contains(&flag) => (flag, "true".to_owned()),
             None => {
                 let value = arguments.next();
-                (flag, value.ok_or_else(|| format!("--{flag} needs a value"))?.clone())
+                (
+                    flag,
+                    value
+                        .ok_or_else(|| format!("--{flag} needs a value"))?
+                        .clone(),
+                )
             }
         };
         given.insert(flag.to_owned(), value);
@@ -171,8 +176,15 @@ fn member(text: &str) -> Result<(String, Address), String> {
 fn address(url: &str) -> Result<Address, String> {
     let wrong = || format!("{url:?} is no URL such as http://127.0.0.1:2379");
     let (_, rest) = url.split_once("://").ok_or_else(wrong)?;
-    let (host, port) = rest.trim_end_matches('/').rsplit_once(':').ok_or_else(wrong)?;
-    let host = if host == "localhost" { "127.0.0.1" } else { host };
+    let (host, port) = rest
+        .trim_end_matches('/')
+        .rsplit_once(':')
+        .ok_or_else(wrong)?;
+    let host = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
     Ok(Address {
         host: host.to_owned(),
         port: port.parse().map_err(|_| wrong())?,

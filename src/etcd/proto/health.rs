@@ -16,5 +16,7 @@ pub(crate) struct HealthCheckResponse {
     pub(crate) status: i32,
 }
 
-/// The status of a server that serves; 2 is one that does not.
+/// The status of a server that serves, of one that does not, and of a service that is not there.
 pub(crate) const SERVING: i32 = 1;
+pub(crate) const NOT_SERVING: i32 = 2;
+pub(crate) const SERVICE_UNKNOWN: i32 = 3;

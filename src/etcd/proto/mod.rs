@@ -31,7 +31,9 @@ pub(crate) use cluster::{
     MemberUpdateRequest, MemberUpdateResponse,
 };
 pub(crate) use fields::{FieldValue, Fields};
-pub(crate) use health::{HealthCheckRequest, HealthCheckResponse, SERVING};
+pub(crate) use health::{
+    HealthCheckRequest, HealthCheckResponse, NOT_SERVING, SERVICE_UNKNOWN, SERVING,
+};
 pub(crate) use kv::{
     CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
     DeleteRangeResponse, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,

@@ -1,5 +1,4 @@
-//! What a node says of itself: the service of maintenance, gRPC's service of health, and the pages for
-//! programs without gRPC.
+//! What a node says of itself: the service of maintenance, and the pages for programs without gRPC.
 
 use std::time::Duration;
 
@@ -212,21 +211,6 @@ pub(super) async fn alarm(
         header: Some(caller.header(&response.header)),
         alarms: raised.then_some(member).into_iter().collect(),
     })
-}
-
-/// Check of gRPC's health.
-pub(super) async fn check(
-    caller: Caller,
-    check: proto::HealthCheckRequest,
-) -> Result<proto::HealthCheckResponse, Status> {
-    if !check.service.is_empty() {
-        return Err(Status::new(Code::NotFound, "unknown service"));
-    }
-    let status = match caller.sessions.node.is_stopping() {
-        true => proto::SERVING + 1,
-        false => proto::SERVING,
-    };
-    Ok(proto::HealthCheckResponse { status })
 }
 
 /// A page for a program without gRPC: its status, its type and its text; `None` if there is none at this

@@ -3,7 +3,7 @@
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
 //! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`],
-//! [`maintenance`] and [`snapshot`]; what it asks goes through a session of this node like that of any other client
+//! [`maintenance`], [`health`] and [`snapshot`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -19,6 +19,7 @@ mod certificates;
 mod cluster;
 mod gateway;
 mod grpc;
+mod health;
 mod kv;
 mod large;
 mod lease;

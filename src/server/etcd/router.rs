@@ -17,7 +17,9 @@ use super::grpc::{Reply, failure, is_grpc, outcome, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
 use super::unknown::unknown;
-use super::{auth, cluster, gateway, kv, lease, maintenance, recipes, snapshot, stream, watches};
+use super::{
+    auth, cluster, gateway, health, kv, lease, maintenance, recipes, snapshot, stream, watches,
+};
 use crate::etcd::json::Method;
 use crate::server::session::{LocalClient, Sessions};
 
@@ -142,7 +144,8 @@ impl Route {
             "/v3electionpb.Election/Leader" => unary(caller, body, any, recipes::leader).await,
             "/v3electionpb.Election/Observe" => recipes::observe(caller, body),
             "/v3electionpb.Election/Resign" => unary(caller, body, any, recipes::resign).await,
-            "/grpc.health.v1.Health/Check" => unary(caller, body, any, maintenance::check).await,
+            "/grpc.health.v1.Health/Check" => unary(caller, body, any, health::check).await,
+            "/grpc.health.v1.Health/Watch" => health::watch(caller, body),
             path => failure(&unknown(path)),
         }
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::grpc::Channel;
 use super::messages::{
     DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse,
-    HashRequest, HashResponse, MemberListRequest, MemberListResponse, MoveLeaderRequest,
-    MoveLeaderResponse,
+    HashRequest, HashResponse, HealthCheckRequest, HealthCheckResponse, MemberListRequest,
+    MemberListResponse, MoveLeaderRequest, MoveLeaderResponse, NOT_SERVING, SERVICE_UNKNOWN,
+    SERVING,
 };
 use super::watches::{put, started};
 use super::{EtcdCluster, etcdctl, must, run};
@@ -166,4 +167,30 @@ fn etcdctl_looks_after_a_cluster() {
     eventually("leadership has moved", || {
         (cluster.cluster.leader() == Some(cluster.follower())).then_some(())
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_the_health_of_a_node_is_told_that_it_stops() {
+    const WATCH: &str = "/grpc.health.v1.Health/Watch";
+    let mut cluster = started(1).await;
+    let channel = Channel::open(cluster.ports[0]).await;
+    let of = |service: &str| HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let mut whole = channel.stream(WATCH, &[]).await;
+    whole.send(&of(""));
+    let told: HealthCheckResponse = whole.next().await.unwrap();
+    assert_eq!(told.status, SERVING);
+    let mut other = channel.stream(WATCH, &[]).await;
+    other.send(&of("etcdserverpb.KV"));
+    let told: HealthCheckResponse = other.next().await.unwrap();
+    assert_eq!(told.status, SERVICE_UNKNOWN);
+    let stopped = tokio::task::spawn_blocking(move || cluster.cluster.nodes[0].stop());
+    let told: HealthCheckResponse = whole.next().await.unwrap();
+    assert_eq!(told.status, NOT_SERVING);
+    for stream in [&mut whole, &mut other] {
+        let ended = stream.next::<HealthCheckResponse>().await.unwrap_err();
+        assert_eq!(ended.0, 14, "{}", ended.1);
+    }
+    assert_eq!(stopped.await.unwrap(), 0);
 }

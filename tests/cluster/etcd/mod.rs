@@ -19,6 +19,8 @@ mod messages {
     mod auth;
     #[path = "../../../src/etcd/proto/cluster.rs"]
     mod cluster;
+    #[path = "../../../src/etcd/proto/health.rs"]
+    mod health;
     #[path = "../../../src/etcd/proto/kv.rs"]
     pub(crate) mod kv;
     #[path = "../../../src/etcd/proto/lease.rs"]
@@ -32,6 +34,7 @@ mod messages {
 
     pub(crate) use auth::*;
     pub(crate) use cluster::*;
+    pub(crate) use health::*;
     pub(crate) use lease::*;
     pub(crate) use maintenance::*;
     pub(crate) use recipes::*;
