@@ -1,5 +1,8 @@
 //! Keys: ranges, reads, writes, deletes and compaction.
 
+use std::str;
+use std::str::Utf8Error;
+
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
@@ -229,6 +232,24 @@ pub struct KeyValue {
     pub version: i64,
     /// The client lease it is attached to; 0 for none.
     pub lease: i64,
+}
+
+impl KeyValue {
+    /// The key as text.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn key_str(&self) -> Result<&str, Utf8Error> {
+        str::from_utf8(&self.key)
+    }
+
+    /// The value as text.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn value_str(&self) -> Result<&str, Utf8Error> {
+        str::from_utf8(&self.value)
+    }
 }
 
 /// A part of a range.

@@ -55,7 +55,7 @@ impl Client {
         options: Option<GetOptions>,
     ) -> Result<GetResponse, Error> {
         let options = options.unwrap_or_default();
-        let key = options.selector.start(key.as_ref());
+        let key = options.selector.start(key.as_ref())?;
         let endpoint = options.endpoint.as_deref().map(with_port).transpose()?;
         let asked = &options.request;
         let defaults = &self.inner.options;
@@ -190,7 +190,7 @@ impl Client {
     ) -> Result<DeleteResponse, Error> {
         let options = options.unwrap_or_default();
         let delete = DeleteRangeRequest {
-            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())),
+            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())?),
             range: options.selector.range,
             prev_kv: options.prev_kv,
         };

@@ -52,6 +52,7 @@ mod members;
 mod node;
 mod options;
 mod pool;
+pub mod prelude;
 mod range_stream;
 pub mod recipes;
 mod request;
@@ -60,6 +61,7 @@ mod route;
 mod selector;
 mod session;
 mod snapshot;
+mod stream;
 mod throttle;
 mod txn;
 mod watch;
@@ -96,6 +98,7 @@ pub use response::{
     TxnResponse,
 };
 pub use snapshot::{SnapshotOptions, SnapshotStream};
+pub use stream::Items;
 pub use watch::{WatchOptions, Watcher};
 
 pub use crate::api::WatchEvent;

@@ -71,7 +71,7 @@ impl Client {
         let options = options.unwrap_or_default();
         let defaults = &self.inner.options;
         let mut request = RangeRequest {
-            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())),
+            key: Bytes::copy_from_slice(options.selector.start(key.as_ref())?),
             range: options.selector.range,
             ..options.request
         };

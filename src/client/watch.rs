@@ -117,12 +117,15 @@ impl WatchOptions {
     }
 
     /// The request for a watch of `key` with these options.
-    pub(crate) fn request(&self, key: &[u8]) -> WatchRequest {
-        WatchRequest {
-            key: Bytes::copy_from_slice(self.selector.start(key)),
+    ///
+    /// # Errors
+    /// They choose two ranges.
+    pub(crate) fn request(&self, key: &[u8]) -> Result<WatchRequest, Error> {
+        Ok(WatchRequest {
+            key: Bytes::copy_from_slice(self.selector.start(key)?),
             range: self.selector.range.clone(),
             ..self.request.clone()
-        }
+        })
     }
 }
 
@@ -345,7 +348,7 @@ impl Client {
         options: Option<WatchOptions>,
     ) -> Result<Watcher, Error> {
         let options = options.unwrap_or_default();
-        let request = options.request(key.as_ref());
+        let request = options.request(key.as_ref())?;
         let asked = Request::Watch {
             watch_id: 0,
             watch: request.clone(),

@@ -1,11 +1,14 @@
 //! Ranges larger than a reply, streamed by real servers at one revision.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::api::{Consistency, Error, ErrorKind, KeyValue, Outcome, SortOrder, SortTarget};
-use leasehold::client::{Client, GetOptions, RangeStream};
+use leasehold::client::{Client, GetOptions, RangeStream, WatchEvent};
+use leasehold::wire::state::StateDecoder;
 
 use crate::harness::{Cluster, eventually};
 
@@ -206,4 +209,48 @@ fn the_command_line_prints_a_range_that_is_larger_than_a_reply() {
     let (code, _, error) = cluster.cli(&["get", "k", "--prefix", "--sort-by", "value"]);
     assert_eq!(code, 1);
     assert!(error.contains("one reply holds only the first"), "{error}");
+}
+
+/// The next item, as an executor asks for it.
+async fn item<S: futures_core::Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+    poll_fn(|cx| Pin::new(&mut *stream).poll_next(cx)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_ranges_and_snapshots_are_streams() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let mut watch = client.watch("k", None).await.unwrap();
+    client.put("k", "v", None).await.unwrap();
+    let mut seen = None;
+    while seen.is_none() {
+        if let WatchEvent::Events { events, .. } = item(&mut watch).await.unwrap().unwrap() {
+            seen = events.into_iter().next();
+        }
+    }
+    let kv = seen.unwrap().kv;
+    assert_eq!((kv.key_str(), kv.value_str()), (Ok("k"), Ok("v")));
+
+    let last = fill(&client).await;
+    let mut range = client
+        .get_stream("k0", Some(prefix()))
+        .unwrap()
+        .into_stream();
+    let mut keys = Vec::new();
+    while let Some(kv) = item(&mut range).await {
+        keys.push(kv.unwrap().key_str().unwrap().to_owned());
+    }
+    assert_eq!(keys.len(), 10);
+    assert!(keys.is_sorted() && keys[9] == "k09");
+    assert!(item(&mut range).await.is_none(), "it stays at its end");
+
+    let mut snapshot = client.snapshot(None).await.unwrap().into_stream();
+    let mut decoder = StateDecoder::new();
+    while let Some(chunk) = item(&mut snapshot).await {
+        decoder.take(chunk.unwrap()).unwrap();
+    }
+    assert!(decoder.finish().unwrap().header.revision >= last);
+    let two_ranges = prefix().with_range("z");
+    let refused = client.get("k", Some(two_ranges)).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidArgument);
 }

@@ -39,7 +39,7 @@ impl Connection for ScriptedWatch {
     }
 
     async fn watch(&self, key: Bytes, options: WatchOptions) -> Result<Watcher, Error> {
-        *self.asked.borrow_mut() = Some(options.request(&key));
+        *self.asked.borrow_mut() = Some(options.request(&key).unwrap());
         Ok(Watcher::telling(self.tells.take()))
     }
 

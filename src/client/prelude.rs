@@ -1,0 +1,12 @@
+//! What most programs name: `use leasehold::client::prelude::*;`.
+
+pub use super::recipes::{
+    Barrier, Election, Guard, Leadership, Lock, Queue, Registry, RwLock, Semaphore,
+};
+pub use super::{
+    Client, ConnectOptions, DeleteOptions, GetOptions, LeaseGrantOptions, PutOptions, TlsOptions,
+    WatchEvent, WatchOptions, Watcher,
+};
+pub use crate::api::{
+    Compare, CompareOp, Consistency, Error, ErrorKind, KeyValue, Outcome, TxnOp, TxnRequest,
+};
