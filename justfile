@@ -90,6 +90,10 @@ elsewhere:
             --locked --no-default-features --features client --target "$target"
     done
 
+# Others' clients and tests, against leasehold.
+etcd-suites:
+    tests/suites/run
+
 # A kill at each step of a state that is sent; as root, with strace.
 installs:
     INSTALL_KILLS={{ install_kills }} cargo test --locked --test chaos any_step -- --nocapture
