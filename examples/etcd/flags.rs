@@ -81,9 +81,10 @@ impl Flags {
         let mut take = |name: &str| given.remove(name);
         let name = take("name").unwrap_or_else(|| "default".to_owned());
         let data_dir = take("data-dir").unwrap_or_else(|| format!("{name}.etcd"));
-        let listens = take("listen-client-urls").unwrap_or("http://localhost:2379".to_owned());
+        let listens =
+            take("listen-client-urls").unwrap_or_else(|| "http://localhost:2379".to_owned());
         let client_url = first(&listens);
-        let peers = take("listen-peer-urls").unwrap_or("http://localhost:2380".to_owned());
+        let peers = take("listen-peer-urls").unwrap_or_else(|| "http://localhost:2380".to_owned());
         let peer_url = first(&peers);
         let advertised = take("advertise-client-urls").unwrap_or_else(|| client_url.to_owned());
         let members = take("initial-cluster").unwrap_or_else(|| format!("{name}={peer_url}"));

@@ -11,6 +11,12 @@
 //! The authority of all clusters that one user starts with one token lies in a folder below the system's
 //! temporary one. Flags without a meaning here are named on standard error, and passed over.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what starts an etcd reads what that prints"
+)]
+
 mod flags;
 
 use std::error::Error;
