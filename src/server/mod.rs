@@ -15,4 +15,6 @@ mod threads;
 mod watch;
 
 pub use admin::log_control::LogControl;
+#[cfg(feature = "cli")]
+pub(crate) use etcd::of_node;
 pub use run::start::{CertificateReload, Pulse, Server, ServerOptions, StartError};

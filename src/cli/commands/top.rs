@@ -22,6 +22,7 @@ use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::{Align, View, fields, line, table_of_most, terminal};
 use crate::clock::SystemClock;
+use crate::server::of_node;
 use crate::time::{Clock, Instant};
 use crate::types::Role;
 
@@ -287,25 +288,7 @@ impl Frame {
     fn document(&self) -> Value {
         let nodes = self.nodes.iter().map(|node| match &node.answer {
             Err(problem) => json!({"name": node.name, "problem": problem}),
-            Ok((header, status)) => json!({
-                "name": node.name,
-                "role": status.role.to_string(),
-                "term": header.raft_term.0,
-                "applied_index": status.applied_index.0,
-                "lease": {
-                    "is_valid": status.leader_lease.is_valid,
-                    "remaining_ms": status.leader_lease.remaining.as_secs_f64() * 1e3,
-                },
-                "reads": {
-                    "lease": status.reads.lease,
-                    "read_index": status.reads.read_index,
-                    "follower": status.reads.follower,
-                    "serializable": status.reads.serializable,
-                },
-                "storage_bytes": status.storage_bytes,
-                "cluster_version": status.cluster_version,
-                "warnings": status.warnings,
-            }),
+            Ok((header, status)) => of_node(header, status),
         });
         json!({
             "leader": self.leader().map(|status| &status.name),

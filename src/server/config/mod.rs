@@ -43,8 +43,8 @@ pub use self::value::LogFormat;
 pub use crate::node::recovery::ClusterState;
 
 use self::sections::{
-    BackupSettings, CompactionSettings, EtcdCompatSettings, LeaseSettings, RaftSettings,
-    TlsSettings,
+    BackupSettings, CompactionSettings, ConsoleSettings, EtcdCompatSettings, LeaseSettings,
+    RaftSettings, TlsSettings,
 };
 use self::source::Values;
 use crate::api::Limits;
@@ -149,6 +149,8 @@ pub struct EtcdConfig {
     pub max_reply_bytes: usize,
     /// Whether its methods are served as JSON over HTTP, too.
     pub http_gateway: bool,
+    /// Whether it serves the console.
+    pub console: bool,
 }
 
 /// Certificates of the port for etcd's clients.
@@ -329,6 +331,7 @@ fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfi
         emulated_version: compat.emulated_version,
         max_reply_bytes: compat.max_reply_bytes,
         http_gateway: compat.http_gateway,
+        console: ConsoleSettings::read(values)?.enabled,
     }))
 }
 

@@ -108,6 +108,7 @@ const SECTIONS: &[&[Setting]] = &[
     StorageConfig::SETTINGS,
     TlsSettings::SETTINGS,
     EtcdCompatSettings::SETTINGS,
+    ConsoleSettings::SETTINGS,
     AuthConfig::SETTINGS,
     BackupSettings::SETTINGS,
     LogConfig::SETTINGS,
@@ -375,6 +376,14 @@ settings! {
             "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
         http_gateway: bool = "true" in boolean(),
             "Whether listen.etcd serves its methods as JSON over HTTP, too, as etcd's gateway does";
+    }
+}
+
+settings! {
+    pub(super) struct ConsoleSettings in "console" {
+        enabled: bool = "true" in boolean(),
+            "Whether listen.etcd serves the console, a page for browsers at /console/, where it serves \
+             JSON";
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use super::authority::AnyAuthority;
 use super::calls::{Calls, PortMetrics, Scrape};
 use super::certificates::EtcdCertificates;
+use super::console::Console;
 use super::grpc::Reply;
 use super::options::EtcdOptions;
 use super::router::Route;
@@ -89,6 +90,10 @@ impl EtcdListener {
             calls: Calls::default(),
             scrape,
         });
+        let console = Arc::new(Console::new(
+            sessions.clone(),
+            self.address.ip().is_loopback(),
+        ));
         let seats = Arc::new(Seats::new(self.admission));
         let mut connections = JoinSet::new();
         let mut tending = JoinSet::new();
@@ -117,6 +122,7 @@ impl EtcdListener {
                 certificates: self.certificates.clone(),
                 stopping: stop.clone(),
                 metrics: metrics.clone(),
+                console: console.clone(),
                 address,
             };
             connections.spawn(async move {
@@ -136,6 +142,7 @@ struct Connection {
     certificates: Option<Arc<EtcdCertificates>>,
     stopping: watch::Receiver<bool>,
     metrics: Arc<PortMetrics>,
+    console: Arc<Console>,
     address: SocketAddr,
 }
 
@@ -176,6 +183,7 @@ impl Connection {
             options: self.options,
             stopping: self.stopping.clone(),
             metrics: self.metrics,
+            console: self.console,
         };
         let service = service_fn(move |request: Request<Incoming>| {
             let route = route.clone();

@@ -3,7 +3,7 @@
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
 //! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`],
-//! [`maintenance`], [`health`] and [`snapshot`]; what it asks goes through a session of this node like that of any other client
+//! [`maintenance`], [`health`], [`snapshot`] and [`console`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
@@ -17,6 +17,7 @@ mod caller;
 mod calls;
 mod certificates;
 mod cluster;
+mod console;
 mod gateway;
 mod grpc;
 mod health;
@@ -38,6 +39,8 @@ mod watches;
 
 pub(crate) use calls::Scrape;
 pub(crate) use certificates::EtcdCertificates;
+#[cfg(feature = "cli")]
+pub(crate) use console::of_node;
 pub(crate) use listener::EtcdListener;
-pub(crate) use options::EtcdOptions;
+pub(crate) use options::{BrowserOptions, EtcdOptions};
 pub(crate) use snapshot::SnapshotRoom;

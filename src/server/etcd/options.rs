@@ -11,8 +11,21 @@ pub(crate) struct EtcdOptions {
     pub(crate) reply_bytes_max: usize,
     /// Whether the methods are served as JSON, too.
     pub(crate) has_gateway: bool,
+    /// What browsers may do here.
+    pub(crate) browsers: BrowserOptions,
     /// Where files of snapshots may lie until they are sent.
     pub(crate) snapshot_room: SnapshotRoom,
+}
+
+/// What browsers may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BrowserOptions {
+    /// Whether the console is served.
+    pub(crate) has_console: bool,
+    /// The port is served under TLS: a browser knows by its certificate whom it asks.
+    pub(crate) is_secure: bool,
+    /// The names of hosts by which this node is known to be called.
+    pub(crate) hosts: Vec<String>,
 }
 
 impl EtcdOptions {

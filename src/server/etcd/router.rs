@@ -12,15 +12,18 @@ use tokio::sync::watch;
 use super::body::{RequestBody, drain};
 use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG, message_bytes_max};
 use super::calls::PortMetrics;
+use super::console::{Console, browsers};
 use super::gateway::JsonBody;
 use super::grpc::{Reply, failure, is_grpc, outcome, refuse_compression};
 use super::options::EtcdOptions;
 use super::unary::unary;
 use super::unknown::unknown;
 use super::{
-    auth, cluster, gateway, health, kv, lease, maintenance, recipes, snapshot, stream, watches,
+    auth, cluster, console, gateway, health, kv, lease, maintenance, recipes, snapshot, stream,
+    watches,
 };
 use crate::etcd::json::Method;
+use crate::etcd::status::Status;
 use crate::server::session::{LocalClient, Sessions};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -35,6 +38,7 @@ pub(super) struct Route {
     pub(super) client: LocalClient,
     pub(super) stopping: watch::Receiver<bool>,
     pub(super) metrics: Arc<PortMetrics>,
+    pub(super) console: Arc<Console>,
 }
 
 impl Route {
@@ -44,6 +48,13 @@ impl Route {
             let (head, body) = request.into_parts();
             let body = RequestBody::Grpc(body);
             return self.call(head.uri.path(), &head.headers, body).await;
+        }
+        if let Err(refused) = browsers::admit(&self.options.browsers, &request) {
+            drain(request.into_body());
+            return refused;
+        }
+        if self.options.has_gateway && console::is_at(request.uri().path()) {
+            return console::answer(self, request).await;
         }
         let method = Method::at(request.uri().path());
         match method.filter(|_| self.options.has_gateway) {
@@ -84,18 +95,21 @@ impl Route {
         response
     }
 
+    /// Who makes a call with these headers, which takes at most `longest`.
+    pub(super) fn caller(self, headers: &HeaderMap, longest: Duration) -> Result<Caller, Status> {
+        refuse_compression(headers)?;
+        Caller::new(
+            self.sessions,
+            self.options,
+            self.client,
+            self.stopping,
+            headers,
+            longest,
+        )
+    }
+
     async fn serve(self, path: &str, headers: &HeaderMap, body: RequestBody) -> Response<Reply> {
-        let patience = patience(path);
-        let caller = refuse_compression(headers).and_then(|()| {
-            Caller::new(
-                self.sessions,
-                self.options,
-                self.client,
-                self.stopping,
-                headers,
-                patience,
-            )
-        });
+        let caller = self.caller(headers, patience(path));
         let caller = match caller {
             Ok(caller) => caller,
             Err(status) => return failure(&status),
@@ -153,7 +167,7 @@ impl Route {
     async fn page(self, request: &Parts) -> Response<Reply> {
         if !matches!(request.method, HttpMethod::GET | HttpMethod::HEAD) {
             let text = "this port answers gRPC, JSON at etcd's paths, and GET /version, /health, \
-                        /livez, /readyz and /metrics\n";
+                        /livez, /readyz, /metrics and /console/\n";
             return page(404, TEXT, text.to_owned());
         }
         let (path, query) = (request.uri.path(), request.uri.query());

@@ -11,7 +11,7 @@ metrics! {
         pub total: By<ReadPath, Tally> = "leasehold_reads_total", "Reads served, by authority.";
         pub duration_seconds: By<ReadPath, Histogram> = "leasehold_read_duration_seconds",
             "Time inside the server of reads, by authority; one read in 64 is sampled.";
-        pub fallbacks: By<ReadFallback, Counter> = "leasehold_read_fallbacks_total",
+        pub fallbacks: By<ReadFallback, Tally> = "leasehold_read_fallbacks_total",
             "Reads that the receiving node could not serve at once by itself, by reason.";
         pub read_index_failures: Counter = "leasehold_raft_read_index_failures_total",
             "Reads that waited for a quorum round, a leader or the state machine, and failed.";
@@ -63,7 +63,7 @@ impl LabelValue for ReadPath {
 impl ReadMetrics {
     /// All reads served so far.
     pub fn counts(&self) -> ReadCounts {
-        let count = |path| self.total[path].so_far.load(Ordering::Relaxed);
+        let count = |path| self.total[path].so_far();
         ReadCounts {
             lease: count(ReadPath::Lease),
             read_index: count(ReadPath::ReadIndex),
@@ -93,6 +93,13 @@ impl Tally {
     pub fn increment(&self, more: u64) {
         self.so_far.fetch_add(more, Ordering::Relaxed);
         self.counter.increment(more);
+    }
+}
+
+impl Tally {
+    /// How many were counted so far.
+    pub fn so_far(&self) -> u64 {
+        self.so_far.load(Ordering::Relaxed)
     }
 }
 

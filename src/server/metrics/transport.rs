@@ -1,6 +1,10 @@
 //! Connections of clients and peers.
 
-use super::table::{By, ByName, Counter, Gauge, Histogram, LabelNames, Register, labels, metrics};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::table::{
+    By, ByName, Counter, Gauge, Handle, Histogram, LabelNames, Register, labels, metrics,
+};
 
 /// Connections of clients and peers.
 pub struct TransportMetrics {
@@ -55,7 +59,7 @@ metrics! {
 metrics! {
     /// The certificate of one port.
     pub struct CertificateMetrics {
-        pub expiry_seconds: Gauge = "leasehold_tls_certificate_expiry_timestamp_seconds",
+        pub expiry_seconds: Shown = "leasehold_tls_certificate_expiry_timestamp_seconds",
             "Expiry of the certificate that this node presents on a port, as a Unix timestamp \
              in seconds.";
         pub reloads: By<ReloadResult, Counter> = "leasehold_tls_reloads_total",
@@ -70,6 +74,34 @@ labels! {
         Ok = "ok",
         /// The new certificate is invalid: the old one stays in use.
         Failed = "failed",
+    }
+}
+
+/// A gauge whose value can be read, too.
+pub struct Shown {
+    gauge: Gauge,
+    last: AtomicU64,
+}
+
+impl Handle for Shown {
+    fn register(register: &Register, name: &'static str, help: &'static str) -> Self {
+        Self {
+            gauge: Gauge::register(register, name, help),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Shown {
+    /// Sets the value.
+    pub fn set(&self, value: f64) {
+        self.last.store(value.to_bits(), Ordering::Relaxed);
+        self.gauge.set(value);
+    }
+
+    /// The value that was set last; 0 before.
+    pub fn last(&self) -> f64 {
+        f64::from_bits(self.last.load(Ordering::Relaxed))
     }
 }
 

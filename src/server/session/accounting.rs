@@ -8,6 +8,7 @@ use super::slow_log::{SlowLog, Summary};
 use crate::server::metrics::{AuthFailure, Metrics, Sampler};
 use crate::server::session::auth::Audit;
 use crate::server::session::traces::Traces;
+use crate::server::status::lease_stats::Recorder;
 
 /// Where requests are accounted for.
 pub(crate) struct Accounting {
@@ -20,6 +21,16 @@ pub(crate) struct Accounting {
     pub(crate) traces: Option<Traces>,
     /// Chooses the leased reads that are measured.
     pub(crate) sampler: Sampler,
+    pub(crate) latencies: Latencies,
+}
+
+/// How long requests took inside this node, in buckets fine enough for quantiles of a few seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    /// Of reads; one of many under a lease is measured.
+    pub(crate) reads: Recorder,
+    /// Of what becomes a log entry.
+    pub(crate) writes: Recorder,
 }
 
 impl Accounting {

@@ -343,9 +343,10 @@ impl Session {
                 shared.accounting.count_rate_limited();
                 Err(error)
             }
-            Request::Status => Ok(shared.status_response()),
-            Request::LeaderLeaseReport => Ok(shared.lease_report_response()),
-            _ => return false,
+            request => match shared.of_itself(request) {
+                Some(response) => Ok(response),
+                None => return false,
+            },
         };
         self.reply(request_id, request.method(), result);
         true

@@ -24,6 +24,18 @@ use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::metrics::stopwatch;
 use crate::server::session::lease_query;
 use crate::server::session::lease_query::LeaseQuestion;
+use crate::types::NodeId;
+
+/// A question of this node to another one.
+fn question(request: Request, patience: Duration) -> Call {
+    Call {
+        timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+        consistency: Consistency::Linearizable,
+        min_revision: 0,
+        session: None,
+        request,
+    }
+}
 
 /// How much longer than its deadline a request is waited for: the driver may have ended.
 const GRACE: Duration = Duration::from_millis(500);
@@ -71,6 +83,67 @@ impl Sessions {
         }
     }
 
+    /// Puts a question to the leader that it answers for any member.
+    ///
+    /// # Errors
+    /// No leader answered, or as the leader refused it.
+    pub(crate) async fn ask_leader(
+        self: &Arc<Self>,
+        request: Request,
+        patience: Duration,
+    ) -> Result<Response, Error> {
+        let outbox = Arc::new(Outbox::default());
+        let mail = Mail::Request {
+            call: question(request.clone(), patience),
+            arrived: stopwatch(),
+            author: Some(Author::Node),
+            outbox: outbox.clone(),
+            frame: 0,
+        };
+        let own = match &self.forwarder {
+            Some(forwarder) => forwarder.forward(mail),
+            None => Some(mail),
+        };
+        if own.is_some() {
+            // This node leads by now, or knows of no leader.
+            return self.ask(request, Consistency::Linearizable, patience).await;
+        }
+        let mut answers = Vec::new();
+        let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers));
+        match (waited.await, answers.pop()) {
+            (Ok(()), Some((_, Delivery::Reply(result), _))) => result,
+            _ => Err(Error::not_applied(
+                ErrorKind::QuorumTimeout,
+                "the leader did not answer a question of this node in time",
+            )),
+        }
+    }
+
+    /// Puts a question about itself to another member: [`Request::Status`] or
+    /// [`Request::LeaderLeaseReport`].
+    ///
+    /// # Errors
+    /// It is not connected, or did not answer in time.
+    pub(crate) async fn ask_member(
+        &self,
+        member: NodeId,
+        request: Request,
+        patience: Duration,
+    ) -> Result<Response, Error> {
+        let call = question(request, patience);
+        let asked = async {
+            let forwarder = self.forwarder.as_ref()?;
+            forwarder.ask_member(member, call).await
+        };
+        let answered = tokio::time::timeout(patience, asked).await;
+        answered.ok().flatten().unwrap_or_else(|| {
+            Err(Error::not_applied(
+                ErrorKind::Unavailable,
+                "it does not answer this node, or is not connected to it",
+            ))
+        })
+    }
+
     /// How much time the leader gives the lease `id`, in milliseconds; `None` if there is no such lease.
     ///
     /// # Errors
@@ -81,39 +154,7 @@ impl Sessions {
         patience: Duration,
     ) -> Result<Option<u64>, Error> {
         let request = Request::LeaseTimeToLive { id, keys: false };
-        let outbox = Arc::new(Outbox::default());
-        let mail = Mail::Request {
-            call: Call {
-                timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-                consistency: Consistency::Linearizable,
-                min_revision: 0,
-                session: None,
-                request: request.clone(),
-            },
-            arrived: stopwatch(),
-            author: Some(Author::Node),
-            outbox: outbox.clone(),
-            frame: 0,
-        };
-        let own = match &self.forwarder {
-            Some(forwarder) => forwarder.forward(mail),
-            None => Some(mail),
-        };
-        let answered = match own {
-            // This node leads by now, or knows of no leader.
-            Some(_) => self.ask(request, Consistency::Linearizable, patience).await,
-            None => {
-                let mut answers = Vec::new();
-                let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers));
-                match (waited.await, answers.pop()) {
-                    (Ok(()), Some((_, Delivery::Reply(result), _))) => result,
-                    _ => Err(Error::not_applied(
-                        ErrorKind::QuorumTimeout,
-                        "the leader did not say in time how much time the lease has",
-                    )),
-                }
-            }
-        };
+        let answered = self.ask_leader(request, patience).await;
         match answered {
             Ok(Response {
                 body: ResponseBody::LeaseTimeToLive(info),

@@ -43,7 +43,7 @@ pub(crate) mod traces;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use accounting::Accounting;
+pub(crate) use accounting::{Accounting, Latencies};
 pub(crate) use forward::{ForwardService, Forwarder};
 pub(crate) use local::LocalClient;
 pub(crate) use shared::{Serving, SessionLimits, Sessions};

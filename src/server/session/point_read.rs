@@ -111,6 +111,7 @@ impl Session {
         let (shared, took) = (&self.shared, phases.total().as_secs_f64());
         let metrics = &shared.accounting.metrics;
         metrics.reads.duration_seconds[ReadPath::Lease].record(took);
+        shared.accounting.latencies.reads.record(phases.total());
         metrics.requests.duration_seconds.of("range").record(took);
         shared
             .accounting

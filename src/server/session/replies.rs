@@ -132,6 +132,8 @@ impl Session {
         let took = timing.phases.total().as_secs_f64();
         let reads = &self.shared.accounting.metrics.reads;
         reads.duration_seconds[path].record(took);
+        let latencies = &self.shared.accounting.latencies;
+        latencies.reads.record(timing.phases.total());
         self.measure(&timing, method);
         self.account(now, &timing, method, outcome, before);
     }
@@ -275,6 +277,17 @@ impl Session {
         result: Result<Response, Error>,
     ) {
         self.measure(timing, method);
+        if let Ok(response) = &result {
+            let latencies = &self.shared.accounting.latencies;
+            match (&response.header.read, &response.body) {
+                (Some(_), _) => latencies.reads.record(timing.phases.total()),
+                (
+                    None,
+                    ResponseBody::Put(_) | ResponseBody::DeleteRange(_) | ResponseBody::Txn(_),
+                ) => latencies.writes.record(timing.phases.total()),
+                _ => {}
+            }
+        }
         let (before, outcome) = (self.replies.len(), RequestOutcome::of(&result));
         self.reply(frame, method, result);
         self.account(now, timing, method, outcome, before);

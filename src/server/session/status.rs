@@ -4,12 +4,21 @@ use std::sync::atomic::Ordering;
 
 use super::shared::Sessions;
 use crate::api::{
-    ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Response,
-    ResponseBody, StatusResponse,
+    ClockReading, HistoryStatus, LeaderLeaseReport, LeaderLeaseStatus, LeaseTiming, Request,
+    Response, ResponseBody, StatusResponse,
 };
 use crate::time::Instant;
 
 impl Sessions {
+    /// The answer to a question about this node itself; `None` to any other.
+    pub(crate) fn of_itself(&self, request: &Request) -> Option<Response> {
+        match request {
+            Request::Status => Some(self.status_response()),
+            Request::LeaderLeaseReport => Some(self.lease_report_response()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn status_response(&self) -> Response {
         let status = self.node.status.load();
         let now = self.node.clock.now();
@@ -72,7 +81,7 @@ impl Sessions {
         }
     }
 
-    fn lease_status(&self, now: Instant) -> LeaderLeaseStatus {
+    pub(crate) fn lease_status(&self, now: Instant) -> LeaderLeaseStatus {
         let lease = self.node.published.lease();
         let remaining = lease.as_ref().and_then(|cell| cell.remaining(now));
         let counters = self.node.published.lease_counters();

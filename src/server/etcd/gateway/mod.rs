@@ -49,13 +49,13 @@ pub(super) fn not_allowed() -> Response<Reply> {
 }
 
 /// How a failure of a call of one message is put.
-fn error(code: i32, text: &str) -> String {
+pub(super) fn error(code: i32, text: &str) -> String {
     let text = quoted(text);
     format!(r#"{{"error":{text},"code":{code},"message":{text}}}"#)
 }
 
 /// How the failure of a stream is put.
-fn stream_error(code: i32, text: &str) -> String {
+pub(super) fn stream_error(code: i32, text: &str) -> String {
     let http = http_status(code);
     let reason = http.canonical_reason().unwrap_or_default();
     let http = http.as_u16();
@@ -67,7 +67,7 @@ fn stream_error(code: i32, text: &str) -> String {
 }
 
 /// HTTP's status for a code of gRPC.
-fn http_status(code: i32) -> StatusCode {
+pub(super) fn http_status(code: i32) -> StatusCode {
     match code {
         0 => StatusCode::OK,
         3 | 9 | 11 => StatusCode::BAD_REQUEST,
@@ -82,7 +82,7 @@ fn http_status(code: i32) -> StatusCode {
     }
 }
 
-fn json(status: StatusCode, text: String) -> Response<Reply> {
+pub(super) fn json(status: StatusCode, text: String) -> Response<Reply> {
     let mut response = Response::new(Reply::of(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);

@@ -9,7 +9,9 @@ use tokio::task::JoinHandle;
 use super::error::StartError;
 use crate::server::config::Config;
 use crate::server::disk::tls::CertificateError;
-use crate::server::etcd::{EtcdCertificates, EtcdListener, EtcdOptions, Scrape, SnapshotRoom};
+use crate::server::etcd::{
+    BrowserOptions, EtcdCertificates, EtcdListener, EtcdOptions, Scrape, SnapshotRoom,
+};
 use crate::server::session::Sessions;
 
 /// Binds the port, if there is to be one.
@@ -32,6 +34,11 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
         emulated_version: etcd.emulated_version.clone(),
         reply_bytes_max: etcd.max_reply_bytes,
         has_gateway: etcd.http_gateway,
+        browsers: BrowserOptions {
+            has_console: etcd.console,
+            is_secure: etcd.tls.is_some(),
+            hosts: known_hosts(config),
+        },
         snapshot_room: SnapshotRoom::of(config),
     };
     let (address, admission) = (etcd.address, config.connections);
@@ -45,6 +52,18 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
         );
     }
     Ok(Some(listener))
+}
+
+/// The names of hosts in the addresses that this node advertises.
+fn known_hosts(config: &Config) -> Vec<String> {
+    let advertised = &config.advertise;
+    let addresses = [&advertised.client, &advertised.peer, &advertised.etcd];
+    let hosts = addresses
+        .into_iter()
+        .flatten()
+        .filter_map(|address| address.rsplit_once(':'))
+        .map(|(host, _)| host.to_owned());
+    hosts.collect()
 }
 
 /// Where etcd's clients reach this node, as a URL; empty without a port for them.

@@ -28,8 +28,8 @@ use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::ExporterTask;
 use crate::server::session::{
-    Accounting, ForwardService, Forwarder, Serving, SessionLimits, Sessions, SlowLog, StorageSize,
-    traces,
+    Accounting, ForwardService, Forwarder, Latencies, Serving, SessionLimits, Sessions, SlowLog,
+    StorageSize, traces,
 };
 use crate::sync::Mutex;
 use crate::transport::{Admission, ClientListener, ListenerConfig};
@@ -225,6 +225,7 @@ pub(super) fn sessions(
             slow: SlowLog::new(config.log.slow_request),
             traces,
             sampler: Sampler::default(),
+            latencies: Latencies::default(),
         },
         mailbox: shared.mailbox.clone(),
         forwarder: Some(Forwarder::new(

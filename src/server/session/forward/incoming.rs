@@ -162,8 +162,11 @@ impl Stream {
         let (sessions, outbox) = (self.sessions.clone(), self.outbox.clone());
         let patience = Duration::from_millis(u64::from(call.timeout_ms));
         tokio::spawn(async move {
-            let asked = sessions.ask(call.request, call.consistency, patience);
-            outbox.deliver(id, Delivery::Reply(asked.await));
+            let answer = match sessions.of_itself(&call.request) {
+                Some(response) => Ok(response),
+                None => sessions.ask(call.request, call.consistency, patience).await,
+            };
+            outbox.deliver(id, Delivery::Reply(answer));
         });
     }
 

@@ -26,16 +26,26 @@ const PRIORITY: i32 = 0;
 /// How long the other side may take to make room for what is written.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the leader answers it for another node from its deadlines and the store: how much time a lease has.
+/// Whether a node answers it for another node: from its deadlines and the store which leases there are and how much
+/// time they have, which the leader knows, and from its own state how it is.
 /// Whether a client may know that is judged by the node that the client asked.
 fn is_question(request: &Request) -> bool {
-    matches!(request, Request::LeaseTimeToLive { keys: false, .. })
+    matches!(
+        request,
+        Request::LeaseTimeToLive { keys: false, .. }
+            | Request::LeaseList(_)
+            | Request::Status
+            | Request::LeaderLeaseReport
+    )
 }
 
 /// Whether the leader carries requests of `kind` out for other nodes, and answers them by itself.
 fn is_forwarded(kind: RequestKind) -> bool {
     matches!(
         kind,
-        RequestKind::Write | RequestKind::KeepAlive | RequestKind::MemberChange
+        RequestKind::Write
+            | RequestKind::KeepAlive
+            | RequestKind::MemberChange
+            | RequestKind::Transfer
     )
 }

@@ -153,6 +153,36 @@ impl Forwarder {
         None
     }
 
+    /// Puts one question to a member, on a stream of its own; `None` without a connection that lasts until
+    /// the answer is there.
+    pub(crate) async fn ask_member(
+        &self,
+        member: NodeId,
+        call: Call,
+    ) -> Option<Result<Response, Error>> {
+        let connection = self.to.peers.upgrade()?.connection(member)?;
+        let stream = connection.open_stream_of(PRIORITY).await.ok()?;
+        let (mut sender, mut receiver) = stream.split();
+        let mut bytes = BytesMut::new();
+        let (id, author) = (1, Some(Author::Node));
+        encode(&Forward { id, author, call }, &self.to.limits, &mut bytes).ok()?;
+        sender.write(bytes.freeze()).await.ok()?;
+        let mut frames = Vec::new();
+        while frames.is_empty() {
+            receiver.read_batch(&mut frames).await.ok()?;
+        }
+        let answer = receiver.decode::<ForwardReply>(frames.first()?).ok()?;
+        sender.finish();
+        Some(answer.result)
+    }
+
+    /// When the certificate ends that a member presents to this node, in seconds since 1970; `None` without
+    /// a connection.
+    pub(crate) fn certificate_end(&self, member: NodeId) -> Option<i64> {
+        let connection = self.to.peers.upgrade()?.connection(member)?;
+        connection.certificate_end()
+    }
+
     /// The queue of the link to `leader`, which is opened if there is none; `None` without a connection.
     fn link_to(&self, leader: NodeId) -> Option<mpsc::Sender<LeaderRequest>> {
         let mut link = self.link.lock();

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use super::connection::ConnectionState;
 use super::dispatch::{REPLIES_BYTES, Session};
 use super::stream::BATCH_MAX;
-use super::{Accounting, Serving, SessionLimits, Sessions, SlowLog, StorageSize};
+use super::{Accounting, Latencies, Serving, SessionLimits, Sessions, SlowLog, StorageSize};
 use crate::api::{
     Call, Compare, CompareOp, Consistency, Error, ErrorKind, KeyRange, Limits, Outcome, PutRequest,
     RangeRequest, ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
@@ -184,6 +184,7 @@ impl World {
             slow: SlowLog::new(slow),
             traces: None,
             sampler: Sampler::default(),
+            latencies: Latencies::default(),
         };
         let shared = Arc::new(Sessions {
             node: Arc::new(state),
