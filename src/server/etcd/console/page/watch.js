@@ -64,7 +64,8 @@ export function watch(main, { signal, rest }) {
       said.replaceChildren();
       const more = (message.events || []).map(event => ({ ...record(event.kv), gone: event.type === 'DELETE', at: performance.now(), fresh: true }));
       // After a break it goes on behind what was seen.
-      next = String(+message.header.revision + 1);
+      if (more.length) next = String(more.at(-1).mod + 1);
+      else if (message.created && !next) next = String(+message.header.revision + 1);
       if (isPaused) waiting = waiting.concat(more).slice(-EVENTS_MAX); else take(more);
       draw();
     }, own), error => {

@@ -1,0 +1,99 @@
+//! Nodes whose console is open to a browser.
+
+use std::net::SocketAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::harness::{Cluster, eventually, free_port};
+use crate::http::{Answer, Connection};
+
+/// A cluster of which every node has the port in the clear.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) ports: Vec<SocketAddr>,
+    pub(crate) leader: usize,
+}
+
+impl World {
+    /// Of `count` nodes, with these settings as environment variables.
+    pub(crate) fn start(count: usize, settings: &[(&'static str, &str)]) -> Self {
+        let mut cluster = Cluster::prepare(count);
+        let mut ports = Vec::new();
+        for node in &mut cluster.nodes {
+            let port = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            let own = [
+                ("LEASEHOLD_LISTEN_ETCD", port.to_string()),
+                ("LEASEHOLD_ETCD_COMPAT_INSECURE", "true".to_owned()),
+            ];
+            let settings = settings.iter();
+            let settings = settings.map(|(name, value)| (*name, (*value).to_owned()));
+            node.environment.extend(own.into_iter().chain(settings));
+            ports.push(port);
+        }
+        let leader = cluster.start_and_settle();
+        Self {
+            cluster,
+            ports,
+            leader,
+        }
+    }
+
+    /// A node that does not lead.
+    pub(crate) fn follower(&self) -> usize {
+        (self.leader + 1) % self.ports.len()
+    }
+
+    /// The address of a view at a node.
+    pub(crate) fn page(&self, place: usize, view: &str) -> String {
+        format!("http://{}/console/#{view}", self.ports[place])
+    }
+
+    pub(crate) fn ask(&self, place: usize, path: &str, token: &str, body: &Value) -> Answer {
+        let headers = match token {
+            "" => String::new(),
+            token => format!("Authorization: {token}\r\n"),
+        };
+        let body = body.to_string();
+        Connection::open(self.ports[place]).request("POST", path, &headers, &body)
+    }
+
+    /// A request that is answered well.
+    pub(crate) fn must(&self, path: &str, token: &str, body: &Value) -> Value {
+        eventually(&format!("{path} is answered"), || {
+            let answer = self.ask(self.leader, path, token, body);
+            (answer.status == 200).then(|| serde_json::from_str(&answer.body).unwrap())
+        })
+    }
+
+    pub(crate) fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lease: &str) {
+        let put = json!({"key": wire(key), "value": wire(value), "lease": lease});
+        self.must("/v3/kv/put", "", &put);
+    }
+
+    pub(crate) fn value(&self, key: &str) -> Option<String> {
+        let found = self.must("/v3/kv/range", "", &json!({"key": wire(key)}));
+        let value = found["kvs"][0]["value"].as_str();
+        let value = value.map(|value| STANDARD.decode(value).unwrap());
+        value.map(|value| String::from_utf8(value).unwrap())
+    }
+
+    /// A lease of so many seconds.
+    pub(crate) fn grant(&self, seconds: u32) -> String {
+        let granted = self.must("/v3/lease/grant", "", &json!({"TTL": seconds}));
+        granted["ID"].as_str().unwrap().to_owned()
+    }
+
+    /// How the cluster is, by the word of a node.
+    pub(crate) fn status(&self, place: usize) -> Option<Value> {
+        let answer =
+            Connection::open(self.ports[place]).request("GET", "/v3/leasehold/status", "", "");
+        serde_json::from_str(&answer.body).ok()
+    }
+}
+
+/// Bytes as they stand in JSON.
+pub(crate) fn wire(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
