@@ -84,13 +84,6 @@ impl World {
         let granted = self.must("/v3/lease/grant", "", &json!({"TTL": seconds}));
         granted["ID"].as_str().unwrap().to_owned()
     }
-
-    /// How the cluster is, by the word of a node.
-    pub(crate) fn status(&self, place: usize) -> Option<Value> {
-        let answer =
-            Connection::open(self.ports[place]).request("GET", "/v3/leasehold/status", "", "");
-        serde_json::from_str(&answer.body).ok()
-    }
 }
 
 /// Bytes as they stand in JSON.

@@ -67,8 +67,8 @@ impl Connection {
             false => {
                 let length = head
                     .lines()
-                    .find_map(|line| line.strip_prefix("content-length: "));
-                let mut body = vec![0; length.unwrap_or("0").parse().unwrap()];
+                    .find_map(|line| line.strip_prefix("content-length:"));
+                let mut body = vec![0; length.unwrap_or("0").trim().parse().unwrap()];
                 self.stream.read_exact(&mut body).unwrap();
                 body
             }
