@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, eventually, free_port};
+use crate::harness::{Cluster, PATIENCE, free_port};
 use crate::http::{Answer, Connection};
 
 /// A cluster of which every node has the port in the clear.
@@ -61,10 +61,16 @@ impl World {
 
     /// A request that is answered well.
     pub(crate) fn must(&self, path: &str, token: &str, body: &Value) -> Value {
-        eventually(&format!("{path} is answered"), || {
+        let began = std::time::Instant::now();
+        loop {
             let answer = self.ask(self.leader, path, token, body);
-            (answer.status == 200).then(|| serde_json::from_str(&answer.body).unwrap())
-        })
+            if answer.status == 200 {
+                return serde_json::from_str(&answer.body).unwrap();
+            }
+            // A leader may be elected, and rules be new to a node.
+            assert!(began.elapsed() < PATIENCE / 4, "{path} {body}: {answer:?}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lease: &str) {

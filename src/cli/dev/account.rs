@@ -85,6 +85,7 @@ impl fmt::Display for Account {
                 "etcd",
                 format_args!("{} {FAINT}(without TLS){FAINT:#}", etcd.join(",")),
             )?;
+            line(f, "console", format_args!("http://{}/console/", etcd[0]))?;
         }
         let fate = match self.temporary {
             true => "deleted when this command ends",
@@ -266,6 +267,10 @@ Ctrl-C stops everything and deletes the data.
         let text = anstream::adapter::strip_str(&account.to_string()).to_string();
         assert!(
             text.contains("  etcd          127.0.0.1:2379 (without TLS)\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  console       http://127.0.0.1:2379/console/\n"),
             "{text}"
         );
         assert!(text.contains("  etcdctl put foo bar\n"), "{text}");

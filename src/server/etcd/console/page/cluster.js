@@ -12,8 +12,8 @@ export function cluster(main, { signal }) {
   const plots = [
     plot('Reads', '/s', ['leader lease', 'quorum', 'follower', 'may be stale'], rate),
     plot('Writes', '/s', ['revisions'], rate),
-    plot('Time of reads at this node', '', ['p50', 'p99'], ms),
-    plot('Time of writes at this node', '', ['p50', 'p99'], ms),
+    plot('Read time here', '', ['p50', 'p99'], ms),
+    plot('Write time here', '', ['p50', 'p99'], ms),
   ];
   const members = el('div', { class: 'grid', id: 'members' });
   main.replaceChildren(el('h2', {}, 'Cluster'), said, lease.node, members, el('div', { class: 'grid' }, plots.map(each => each.node)));

@@ -54,7 +54,7 @@ export function locks(main, { signal }) {
     const { at } = seen.get(prefix);
     const since = at ? `${span(now - at)} ago` : lease?.granted_at_ms ? `at most ${span(now - lease.granted_at_ms)} ago` : '–';
     const who = kv => (kv.value ? shown(kv.value.slice(0, 80)) : lease?.owner && kv === holder ? lease.owner : named(kv.key.slice(prefix.length)));
-    return el('section', { class: 'card', 'aria-label': 'lock or election' }, el('h3', { class: 'key mono' }, shown(prefix.slice(0, -1))),
+    return el('section', { class: 'card' }, el('h3', { class: 'key mono' }, shown(prefix.slice(0, -1))),
       el('dl', {}, pair('held by', who(holder)), pair('since', since), pair('fencing token', count(holder.create)), pair('lease', BigInt(holder.lease).toString(16)), pair('waiting', count(waiting.length))),
       waiting.length ? el('ol', { class: 'queue', 'aria-label': 'waiting, in order' }, waiting.map(kv => el('li', {}, who(kv), el('span', { class: 'soft num' }, ` · since revision ${count(kv.create)}`)))) : '');
   }

@@ -196,7 +196,7 @@ export function plot(title, unit, names, format) {
     el('div', { class: 'legend' }, names.map((name, at) => el('span', { class: `k${at}` }, `${name} `, values[at]))));
   const update = series => {
     const top = Math.max(1e-9, ...series.flat().filter(value => value !== null));
-    most.textContent = top > 1e-9 ? `${format(top)}${unit} at most in 5 min` : '5 min';
+    most.textContent = top > 1e-9 ? `${format(top)}${unit} at most` : 'last 5 min';
     series.forEach((numbers, at) => {
       let path = '';
       let pen = 'M';

@@ -21,7 +21,7 @@ export function recordPanel(into, key, signal) {
   const compared = el('div');
   const body = el('div', {}, el('div', { class: 'head' }, forms, el('span', { class: 'right head' }, edit, remove)), value, facts);
   into.replaceChildren(el('section', { class: 'card' }, el('h3', { class: 'key mono' }, shown(key)), said, body),
-    el('section', { class: 'card grid' }, el('h3', {}, 'History'), history, compared));
+    el('section', { class: 'card stack' }, el('h3', {}, 'History'), history, compared));
 
   function draw() {
     edit.disabled = remove.disabled = !current;
