@@ -10,11 +10,9 @@ pub mod metrics;
 pub mod peers;
 pub mod run;
 mod session;
-mod status;
+pub(crate) mod status;
 mod threads;
 mod watch;
 
 pub use admin::log_control::LogControl;
-#[cfg(feature = "cli")]
-pub(crate) use etcd::of_node;
 pub use run::start::{CertificateReload, Pulse, Server, ServerOptions, StartError};

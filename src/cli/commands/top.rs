@@ -22,7 +22,7 @@ use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::{Align, View, fields, line, table_of_most, terminal};
 use crate::clock::SystemClock;
-use crate::server::of_node;
+use crate::server::status::document::of_node;
 use crate::time::{Clock, Instant};
 use crate::types::Role;
 

@@ -39,8 +39,6 @@ mod watches;
 
 pub(crate) use calls::Scrape;
 pub(crate) use certificates::EtcdCertificates;
-#[cfg(feature = "cli")]
-pub(crate) use console::of_node;
 pub(crate) use listener::EtcdListener;
 pub(crate) use options::{BrowserOptions, EtcdOptions};
 pub(crate) use snapshot::SnapshotRoom;

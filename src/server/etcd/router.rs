@@ -54,7 +54,12 @@ impl Route {
             return refused;
         }
         if self.options.has_gateway && console::is_at(request.uri().path()) {
-            return console::answer(self, request).await;
+            let (mut head, body) = request.into_parts();
+            drain(body);
+            gateway::unwrap_metadata(&mut head.headers);
+            let (console, options) = (self.console.clone(), self.options.clone());
+            let caller = self.caller(&head.headers, PATIENCE);
+            return console::answer(&console, &options.browsers, &head, caller).await;
         }
         let method = Method::at(request.uri().path());
         match method.filter(|_| self.options.has_gateway) {

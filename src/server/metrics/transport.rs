@@ -59,7 +59,7 @@ metrics! {
 metrics! {
     /// The certificate of one port.
     pub struct CertificateMetrics {
-        pub expiry_seconds: Shown = "leasehold_tls_certificate_expiry_timestamp_seconds",
+        pub expiry_seconds: ReadableGauge = "leasehold_tls_certificate_expiry_timestamp_seconds",
             "Expiry of the certificate that this node presents on a port, as a Unix timestamp \
              in seconds.";
         pub reloads: By<ReloadResult, Counter> = "leasehold_tls_reloads_total",
@@ -78,12 +78,12 @@ labels! {
 }
 
 /// A gauge whose value can be read, too.
-pub struct Shown {
+pub struct ReadableGauge {
     gauge: Gauge,
     last: AtomicU64,
 }
 
-impl Handle for Shown {
+impl Handle for ReadableGauge {
     fn register(register: &Register, name: &'static str, help: &'static str) -> Self {
         Self {
             gauge: Gauge::register(register, name, help),
@@ -92,7 +92,7 @@ impl Handle for Shown {
     }
 }
 
-impl Shown {
+impl ReadableGauge {
     /// Sets the value.
     pub fn set(&self, value: f64) {
         self.last.store(value.to_bits(), Ordering::Relaxed);

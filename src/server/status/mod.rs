@@ -2,6 +2,7 @@
 
 pub(crate) mod contacts;
 pub(crate) mod directory;
+pub(crate) mod document;
 pub(crate) mod doubles;
 pub(crate) mod integrity;
 pub(crate) mod lease_stats;

@@ -11,11 +11,18 @@ use std::net::IpAddr;
 use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::{Request, Response};
 
-use super::is_at;
 use crate::etcd::status::{Code, Status};
 use crate::server::etcd::gateway::{error, http_status, json};
 use crate::server::etcd::grpc::Reply;
 use crate::server::etcd::options::BrowserOptions;
+
+pub(super) const PAGE: &str = "/console/";
+pub(super) const OWN: &str = "/v3/leasehold/";
+
+/// Whether the console answers at this path.
+pub(in crate::server::etcd) fn is_at(path: &str) -> bool {
+    path.starts_with(PAGE) || path.starts_with(OWN) || path == "/console"
+}
 
 /// What a browser says of where a request comes from, and a page cannot change.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -6,47 +6,40 @@
 //! again to all who look, and [`leases`] lists client leases. [`browsers`] keeps pages from elsewhere out.
 
 pub(super) mod browsers;
-mod document;
 mod files;
 mod leases;
 mod status;
 mod stream;
 
-use hyper::body::Incoming;
+use std::sync::Arc;
+
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
-use hyper::{Method as HttpMethod, Request, Response, StatusCode};
+use hyper::{Method as HttpMethod, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-#[cfg(feature = "cli")]
-pub(crate) use document::of_node;
+pub(super) use browsers::is_at;
+use browsers::{OWN, PAGE};
 pub(super) use stream::Console;
 
-use super::body::drain;
-use super::caller::{Caller, PATIENCE};
+use super::caller::Caller;
 use super::gateway::{error, http_status, json};
 use super::grpc::Reply;
-use super::router::Route;
+use super::options::BrowserOptions;
 use crate::api;
 use crate::etcd::errors::Method;
 use crate::etcd::status::{Code, Status};
 use crate::types::NodeId;
 
-const PAGE: &str = "/console/";
-const OWN: &str = "/v3/leasehold/";
-
-/// Whether the console answers at this path.
-pub(super) fn is_at(path: &str) -> bool {
-    path.starts_with(PAGE) || path.starts_with(OWN) || path == "/console"
-}
-
-/// Answers a request at such a path.
-pub(super) async fn answer(route: Route, request: Request<Incoming>) -> Response<Reply> {
-    let (mut head, body) = request.into_parts();
-    drain(body);
-    super::gateway::unwrap_metadata(&mut head.headers);
-    let path = head.uri.path().to_owned();
+/// Answers a request at such a path, of `caller`, if its headers are in order.
+pub(super) async fn answer(
+    console: &Arc<Console>,
+    options: &BrowserOptions,
+    head: &Parts,
+    caller: Result<Caller, Status>,
+) -> Response<Reply> {
+    let path = head.uri.path();
     if let Some(name) = path.strip_prefix(OWN) {
         let wanted = match name {
             "move-leader" => HttpMethod::POST,
@@ -55,12 +48,17 @@ pub(super) async fn answer(route: Route, request: Request<Incoming>) -> Response
         if head.method != wanted {
             return not_allowed(&wanted);
         }
-        return own(route, name, &head).await.unwrap_or_else(|status| {
+        let query = head.uri.query().unwrap_or_default();
+        let answered = match caller {
+            Ok(caller) => own(console, caller, name, query).await,
+            Err(status) => Err(status),
+        };
+        return answered.unwrap_or_else(|status| {
             let code = status.code as i32;
             json(http_status(code), error(code, &status.message))
         });
     }
-    if !route.options.browsers.has_console {
+    if !options.has_console {
         return json(
             StatusCode::NOT_FOUND,
             error(5, "the console is off: set console.enabled to true"),
@@ -95,19 +93,21 @@ fn not_allowed(wanted: &HttpMethod) -> Response<Reply> {
 }
 
 /// Answers at one of the paths that etcd has not.
-async fn own(route: Route, name: &str, head: &Parts) -> Result<Response<Reply>, Status> {
-    let console = route.console.clone();
-    let caller = route.caller(&head.headers, PATIENCE)?;
-    let query = head.uri.query().unwrap_or_default();
+async fn own(
+    console: &Arc<Console>,
+    caller: Caller,
+    name: &str,
+    query: &str,
+) -> Result<Response<Reply>, Status> {
     match name {
         "status" => {
-            may_look(&caller).await?;
+            status::may_look(&caller).await?;
             let document = status::collect(&caller.sessions, console.is_on_loopback()).await;
             Ok(document_of(&document))
         }
         "status/stream" => {
-            may_look(&caller).await?;
-            Ok(stream::serve(caller, &console))
+            status::may_look(&caller).await?;
+            Ok(stream::serve(caller, console))
         }
         "leases" => leases::page(&caller, &parse(query)?)
             .await
@@ -121,13 +121,6 @@ async fn own(route: Route, name: &str, head: &Parts) -> Result<Response<Reply>, 
             "there is nothing at this path: docs/etcd.md lists those of leasehold",
         )),
     }
-}
-
-/// That the caller may know how the cluster is.
-async fn may_look(caller: &Caller) -> Result<(), Status> {
-    let request = api::Request::Status;
-    let asked = caller.ask(request, api::Consistency::Serializable, Method::Node);
-    asked.await.map(drop)
 }
 
 fn document_of(document: &Value) -> Response<Reply> {

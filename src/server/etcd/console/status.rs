@@ -7,18 +7,28 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-use super::document::of_node;
 use crate::api::{
-    Distribution, LeaderLeaseReport, LeaderLeaseStatus, MemberInfo, Request, Response,
+    Consistency, Distribution, LeaderLeaseReport, LeaderLeaseStatus, MemberInfo, Request, Response,
     ResponseBody, ResponseHeader, StatusResponse,
 };
+use crate::etcd::errors::Method;
+use crate::etcd::status::Status;
+use crate::server::etcd::caller::Caller;
 use crate::server::metrics::{ReadFallback, seconds_since_1970};
 use crate::server::session::Sessions;
+use crate::server::status::document::of_node;
 use crate::types::NodeId;
 
 /// How long another member may take to say how it is.
 const PATIENCE: Duration = Duration::from_millis(800);
 const SECONDS_A_DAY: f64 = 86_400.0;
+
+/// That the caller may know how the cluster is.
+pub(super) async fn may_look(caller: &Caller) -> Result<(), Status> {
+    let request = Request::Status;
+    let asked = caller.ask(request, Consistency::Serializable, Method::Node);
+    asked.await.map(drop)
+}
 
 /// How the cluster is, by the word of all members that answer this node in time.
 pub(super) async fn collect(sessions: &Arc<Sessions>, is_on_loopback: bool) -> Value {

@@ -1,5 +1,5 @@
-//! How the cluster is, told again and again. However many look, it is put together once; while nobody
-//! looks, not at all.
+//! How the cluster is, told again and again. However many look, it is put together once; while no page
+//! is open, not at all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::{may_look, status};
+use super::status;
 use crate::api::Distribution;
 use crate::etcd::status::Status;
 use crate::server::etcd::caller::Caller;
@@ -35,7 +35,7 @@ const ROUNDS: usize = 10;
 pub(in crate::server::etcd) struct Console {
     sessions: Arc<Sessions>,
     is_on_loopback: bool,
-    /// Where the messages come; there while somebody looks.
+    /// Where the messages come; there while a page looks.
     messages: Mutex<Option<watch::Sender<Bytes>>>,
 }
 
@@ -65,7 +65,7 @@ impl Console {
         receiver
     }
 
-    /// Sends a message to all who look; false if nobody does any more.
+    /// Sends a message to all who look; false if no page does any more.
     fn send(&self, message: &Value) -> bool {
         let mut messages = self.messages.lock();
         let Some(sender) = messages
@@ -161,7 +161,7 @@ async fn run(
             status = ended.as_mut() => return Some(status),
             () = frames.closed() => return None,
             _ = judge.tick() => {
-                if let Err(status) = may_look(&caller.again()).await {
+                if let Err(status) = status::may_look(&caller.again()).await {
                     return Some(status);
                 }
             }

@@ -71,6 +71,12 @@ export async function stream(path, body, each, abort) {
   }
 }
 
+// Watches; a watch that is refused ends it, as one of etcd's does not.
+export const changes = (wanted, each, abort) => stream('/v3/watch', { create_request: wanted }, message => {
+  if (message.canceled && !message.compact_revision) throw new Refused(message.cancel_reason || 'The watch was ended.', /permission denied/.test(message.cancel_reason) ? 7 : /auth token/.test(message.cancel_reason) ? 16 : 14, 0);
+  each(message);
+}, abort);
+
 // A stream that comes back by itself, until `abort` says so. `lost` is told why it is gone; true from it ends it.
 export async function forever(abort, run, lost) {
   for (let pause = 250; !abort.aborted; pause = Math.min(pause * 2, 4000)) {

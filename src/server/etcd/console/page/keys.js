@@ -1,7 +1,7 @@
 // The keys as a tree, split at `/`, opened a page at a time.
 
 import { el, button, named, shown, Rows, notice, problem, ask, count, asText } from './parts.js';
-import { post, stream, forever, rangeOf, fromWire, toWire, toBytes, prefixEnd, readable, record } from './api.js';
+import { post, changes, forever, rangeOf, fromWire, toWire, toBytes, prefixEnd, readable, record } from './api.js';
 import { recordPanel } from './record.js';
 
 const FIRST = 200;
@@ -152,7 +152,7 @@ export function keys(main, { signal, rest }) {
     if (flashes.size > 2000) flashes.clear();
     if (!changed.due) changed.due = setTimeout(() => { changed.due = 0; flatten(); }, 100);
   }
-  load(tree).then(() => forever(signal, () => stream('/v3/watch', { create_request: rangeOf(root) }, message => (message.events || []).forEach(changed), signal), error => {
+  load(tree).then(() => forever(signal, () => changes(rangeOf(root), message => (message.events || []).forEach(changed), signal), error => {
     if (error.isDenied || error.wantsLogin) return true;
     said.replaceChildren(notice(`Changes are not seen at the moment: ${error.message}`, 'warn'));
     const before = tree;

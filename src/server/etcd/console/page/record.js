@@ -1,7 +1,7 @@
 // One key: its value, what is known of it, its history, and changes that never overwrite another one unseen.
 
 import { el, button, shown, asText, asHex, notice, problem, ask, size, count, difference } from './parts.js';
-import { post, stream, forever, toWire, toBytes, record } from './api.js';
+import { post, changes, forever, toWire, toBytes, record } from './api.js';
 
 const SHOWN_MAX = 32 << 10;
 const STEPS_MAX = 500;
@@ -89,7 +89,7 @@ export function recordPanel(into, key, signal) {
   let oldest = 0;
   const follow = () => {
     steps = [];
-    return stream('/v3/watch', { create_request: { key: toWire(key), start_revision: String(from) } }, message => {
+    return changes({ key: toWire(key), start_revision: String(from) }, message => {
       if (message.compact_revision) { oldest = from = +message.compact_revision; throw new Error('again'); }
       for (const event of message.events || []) steps.push({ ...record(event.kv), gone: event.type === 'DELETE' });
       if (steps.length > STEPS_MAX) steps = steps.slice(-STEPS_MAX);

@@ -1,7 +1,7 @@
 // The live tail of a prefix.
 
 import { el, button, shown, asText, Rows, notice, problem, count } from './parts.js';
-import { stream, forever, rangeOf, toBytes, record } from './api.js';
+import { changes, forever, rangeOf, toBytes, record } from './api.js';
 
 const EVENTS_MAX = 5000;
 
@@ -58,9 +58,8 @@ export function watch(main, { signal, rest }) {
     pause.disabled = false;
     let next = begin;
     let compacted = false;
-    forever(own, () => stream('/v3/watch', { create_request: { ...rangeOf(toBytes(prefix.value)), ...(next && { start_revision: next }) } }, message => {
+    forever(own, () => changes({ ...rangeOf(toBytes(prefix.value)), ...(next && { start_revision: next }) }, message => {
       if (message.compact_revision) { compacted = true; throw new Error(`Revision ${count(+next)} is compacted: the oldest that is there is ${count(+message.compact_revision)}.`); }
-      if (message.canceled) { compacted = true; throw new Error(message.cancel_reason || 'The watch was refused.'); }
       said.replaceChildren();
       const more = (message.events || []).map(event => ({ ...record(event.kv), gone: event.type === 'DELETE', at: performance.now(), fresh: true }));
       // After a break it goes on behind what was seen.

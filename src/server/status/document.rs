@@ -1,4 +1,4 @@
-//! What a node says of itself, as JSON: the same names on the command line and here.
+//! What a node says of itself, as JSON: the same names on the command line and over HTTP.
 
 use serde_json::{Value, json};
 
