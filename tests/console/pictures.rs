@@ -70,14 +70,14 @@ fn every_view_fits_every_width_in_light_and_dark() {
     );
     if is_for_documentation {
         // Plots of an idle cluster show nothing.
-        for number in 0..600 {
+        for number in 0..240 {
             world.put(
                 "app/nodes/web-1",
                 format!("10.0.0.11:8080 {}", number % 7),
                 "0",
             );
             let _ = world.value("app/config/limits");
-            std::thread::sleep(Duration::from_millis(5 + (number % 60)));
+            std::thread::sleep(Duration::from_millis(5 + (number % 40)));
         }
     }
     for (name, view) in VIEWS {

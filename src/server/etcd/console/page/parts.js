@@ -8,7 +8,7 @@ export function el(tag, props = {}, ...children) {
     else if (name === 'class') node.className = value;
     else node.setAttribute(name, value === true ? '' : value);
   }
-  node.append(...children.flat().filter(child => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
   return node;
 }
 export const button = (text, onclick, kind = '', more = {}) => el('button', { type: 'button', class: kind || null, onclick, ...more }, text);

@@ -12,6 +12,7 @@ export function recordPanel(into, key, signal) {
   let form = 'text';
   let steps = [];
   const said = el('div');
+  const missing = el('div');
   const facts = el('dl');
   const value = el('pre', { class: 'value mono', tabindex: 0, 'aria-label': 'Value' });
   const forms = ['text', 'json', 'hex'].map(each => button({ text: 'Text', json: 'JSON', hex: 'Hex' }[each], () => { form = each; draw(); }, '', { 'data-form': each }));
@@ -20,7 +21,7 @@ export function recordPanel(into, key, signal) {
   const history = el('ol', { class: 'steps', tabindex: 0, 'aria-label': 'History' });
   const compared = el('div');
   const body = el('div', {}, el('div', { class: 'head' }, forms, el('span', { class: 'right head' }, edit, remove)), value, facts);
-  into.replaceChildren(el('section', { class: 'card' }, el('h3', { class: 'key mono' }, shown(key)), said, body),
+  into.replaceChildren(el('section', { class: 'card' }, el('h3', { class: 'key mono' }, shown(key)), said, missing, body),
     el('section', { class: 'card stack' }, el('h3', {}, 'History'), history, compared));
 
   function draw() {
@@ -36,7 +37,7 @@ export function recordPanel(into, key, signal) {
     try {
       const range = await post('/v3/kv/range', { key: toWire(key) }, signal);
       current = range.kvs ? record(range.kvs[0]) : null;
-      said.replaceChildren(...(current ? [] : [notice(`${NOTHING} Its history is below.`, 'warn')]));
+      missing.replaceChildren(...(current ? [] : [notice(`${NOTHING} Its history is below.`, 'warn')]));
       draw();
     } catch (error) { if (!signal.aborted) said.replaceChildren(notice(problem(error, 'read this key'))); }
   }
