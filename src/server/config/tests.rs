@@ -271,6 +271,7 @@ fn every_key_can_be_given_without_a_file() {
         ("etcd_compat.emulated_version", "3.5.13"),
         ("etcd_compat.max_reply_bytes", "4MiB"),
         ("etcd_compat.http_gateway", "false"),
+        ("console.enabled", "false"),
         ("tls.peer.crl_file", "h"),
         ("tls.peer.allowed_sans", "n1"),
         ("auth.token_ttl", "7m"),
@@ -352,6 +353,7 @@ fn every_key_can_be_given_without_a_file() {
         emulated_version: "3.5.13".to_owned(),
         max_reply_bytes: 4 << 20,
         http_gateway: false,
+        console: false,
     };
     assert_eq!(etcd, expected);
     let backup = by_flags.backup.unwrap();
