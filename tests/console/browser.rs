@@ -176,13 +176,15 @@ impl Browser {
         );
         eventually(&format!("the button {text} can be pressed"), || {
             let found = self.run(&format!("return {mark}"));
-            let found = (found == true).then_some(())?;
+            if found != true {
+                return None;
+            }
             let path = format!("/session/{}/element", self.session);
             let wanted = json!({"using": "css selector", "value": "[data-test=press]"});
             let element = self.attempt("POST", &path, &wanted).ok()?;
             let element = element[ELEMENT].as_str()?.to_owned();
             let path = format!("/session/{}/element/{element}/click", self.session);
-            self.attempt("POST", &path, &json!({})).ok().map(|_| found)
+            self.attempt("POST", &path, &json!({})).ok().map(drop)
         });
     }
 

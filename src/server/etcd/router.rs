@@ -49,7 +49,7 @@ impl Route {
             let body = RequestBody::Grpc(body);
             return self.call(head.uri.path(), &head.headers, body).await;
         }
-        if let Err(refused) = browsers::admit(&self.options.browsers, &request) {
+        if let Some(refused) = browsers::refused(&self.options.browsers, &request) {
             drain(request.into_body());
             return refused;
         }

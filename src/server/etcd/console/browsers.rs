@@ -27,22 +27,15 @@ pub(in crate::server::etcd) fn is_at(path: &str) -> bool {
 /// What a browser says of where a request comes from, and a page cannot change.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// That a request does not come from a page of somebody else.
-///
-/// # Errors
-/// The answer that refuses it.
-pub(in crate::server::etcd) fn admit<B>(
+/// The answer to a request that comes from a page of somebody else; `None` to any other.
+pub(in crate::server::etcd) fn refused<B>(
     options: &BrowserOptions,
     request: &Request<B>,
-) -> Result<(), Response<Reply>> {
+) -> Option<Response<Reply>> {
     let host = host(request);
-    match refusal(options, request.headers(), request.uri().path(), host) {
-        None => Ok(()),
-        Some(status) => {
-            let code = status.code as i32;
-            Err(json(http_status(code), error(code, &status.message)))
-        }
-    }
+    let status = refusal(options, request.headers(), request.uri().path(), host)?;
+    let code = status.code as i32;
+    Some(json(http_status(code), error(code, &status.message)))
 }
 
 /// What the client calls this node.
@@ -117,7 +110,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        admit(&options, &request.body(()).unwrap()).is_ok()
+        refused(&options, &request.body(()).unwrap()).is_none()
     }
 
     #[test]

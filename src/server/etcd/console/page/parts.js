@@ -101,8 +101,10 @@ export class Rows {
     this.node = el('div', { class: 'list', role, tabindex: 0, 'aria-label': label,
       onscroll: () => this.draw(), onkeydown: event => this.typed(event),
       onclick: event => {
-        const place = event.target.closest('.row')?.dataset.place;
-        if (place !== undefined) { this.at = +place; this.chosen?.(this.items[this.at], this.at); this.draw(); }
+        // A row that was painted again while it was pressed is another one: then the place says which it was.
+        const top = this.node.getBoundingClientRect().top + this.node.clientTop - this.node.scrollTop;
+        const place = +(event.target.closest('.row')?.dataset.place ?? Math.floor((event.clientY - top) / this.height));
+        if (place >= 0 && place < this.items.length) { this.at = place; this.chosen?.(this.items[place], place); this.draw(); }
       } }, this.space);
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(this.node);
