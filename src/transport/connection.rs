@@ -461,13 +461,6 @@ impl Connection {
         WeakConnection(Arc::downgrade(&self.inner))
     }
 
-    /// When the certificate of the other side ends, in seconds since 1970; `None` if it presented none.
-    pub(crate) fn certificate_end(&self) -> Option<i64> {
-        let presented = self.certificates();
-        let (_, certificate) = x509_parser::parse_x509_certificate(presented.first()?).ok()?;
-        Some(certificate.validity().not_after.timestamp())
-    }
-
     /// The certificates that the other side presented, its own first.
     pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
         certificates_of(&self.inner.quic).unwrap_or_default()

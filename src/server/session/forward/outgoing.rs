@@ -180,7 +180,9 @@ impl Forwarder {
     /// a connection.
     pub(crate) fn certificate_end(&self, member: NodeId) -> Option<i64> {
         let connection = self.to.peers.upgrade()?.connection(member)?;
-        connection.certificate_end()
+        let presented = connection.certificates();
+        let (_, certificate) = x509_parser::parse_x509_certificate(presented.first()?).ok()?;
+        Some(certificate.validity().not_after.timestamp())
     }
 
     /// The queue of the link to `leader`, which is opened if there is none; `None` without a connection.
