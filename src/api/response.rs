@@ -69,6 +69,8 @@ pub enum ReadPath {
     /// A read index that the serving follower requested from the leader after the read had arrived:
     /// one round trip between the two, plus the leader's lease or quorum round.
     Follower,
+    /// The read lease that the serving member holds of the leader: no message, no wait.
+    ReadLease,
 }
 
 impl ReadPath {
@@ -79,6 +81,7 @@ impl ReadPath {
             Self::ReadIndex => "read_index",
             Self::Serializable => "serializable",
             Self::Follower => "follower",
+            Self::ReadLease => "read_lease",
         }
     }
 }

@@ -213,7 +213,7 @@ enum Ground {
     Own {
         /// The last index that a look at the state may have found.
         shown: LogIndex,
-        /// `None` when it does not lead.
+        /// Its own, or its read lease of the leader; `None` while it has neither.
         lease: Option<Arc<LeaseCell>>,
     },
     /// On this permit of the driver.
@@ -248,8 +248,23 @@ where
             () if planted!(OlderShown) => std::mem::replace(&mut buffer.kept.shown, shown),
             () => shown,
         };
-        let lease = published.lease();
+        let (shown, lease) = match published.lease() {
+            Some(lease) => (shown, Some(lease)),
+            None => Self::held(shown, published),
+        };
         Self::on(Ground::Own { shown, lease }, reads, published, buffer)
+    }
+
+    /// At a node that does not lead: its read lease, and then what its log holds, which contains whatever
+    /// it has acknowledged (RL5).
+    fn held(shown: LogIndex, published: &Published) -> (LogIndex, Option<Arc<LeaseCell>>) {
+        let lease = published.read_lease();
+        let last = match () {
+            () if lease.is_none() || planted!(HolderServesApplied) => shown,
+            () if planted!(HolderCapturesCommit) => published.commit(),
+            () => published.last(),
+        };
+        (shown.max(last), lease)
     }
 
     #[inline]
@@ -370,7 +385,7 @@ where
             {
                 permit = lease.permit(now, *shown);
                 permit = permit.filter(|_| guard.trusts(now, lease.longest()));
-                lapsed = permit.is_none();
+                lapsed = permit.is_none() && !lease.is_read_lease();
             }
             planted!(MemoizedCheck => permit = buffer.kept.memo(now, permit));
         }
@@ -638,6 +653,7 @@ impl Reader {
 pub fn path_of(permit: &ReadPermit) -> ReadPath {
     match permit.lease_remaining() {
         _ if permit.is_from_leader() => ReadPath::Follower,
+        _ if permit.is_by_read_lease() => ReadPath::ReadLease,
         Some(_) => ReadPath::Lease,
         None => ReadPath::ReadIndex,
     }

@@ -34,10 +34,10 @@ macro_rules! planted {
 
 /// A set of bugs, as bits.
 #[derive(Clone, Copy, Debug, Default)]
-struct Set([u64; 4]);
+struct Set([u64; 5]);
 
 impl Set {
-    const MAX: usize = 4 * 64;
+    const MAX: usize = 5 * 64;
 
     fn insert(&mut self, bug: Bug) {
         self.0[bug as usize / 64] |= 1 << (bug as usize % 64);
@@ -633,4 +633,39 @@ bugs! {
     LeaseKeysLeft "X2, S11" "the keys of a lease that expires stay"
     RecipesLookStale "X13" "recipes decide by a state that may be old, if their client reads so"
         ["client::tests::recipes::what_a_recipe_decides_by_is_never_read_from_a_state_that_may_be_old"]
+    // Read leases.
+    ReadLeaseFromReceipt "RL1" "a holder counts from when the grant came, not from when it drew the name"
+        ["rl01_read_lease_counts_from_when_its_name_was_drawn"]
+    GrantFullLength "RL2" "a read lease is as long as the leader's, however much of that is left"
+        ["rl02_read_lease_is_no_longer_than_what_is_left"]
+    LengthByLargerClock "RL2" "what is left of the leader's lease is measured by the clock that says more"
+        ["rl02_length_is_by_the_clock_that_says_less"]
+    GrantPerHeartbeat "RL2" "a name that was answered is granted again and again"
+        ["rl02_name_is_answered_once"]
+    GrantShortWait "RL2" "a leader waits for half of the promise until a read lease is over"
+        ["rl04_commits_wait_for_holders"]
+    ReadLeaseNoFloor "RL2" "a new holder serves states from before its tenure"
+        ["rl02_new_tenure_begins_where_the_log_was_committed"]
+    GranterMayVote "RL3" "a leader that has granted read leases promises nothing itself"
+        ["rl03_leader_that_granted_does_not_vote"]
+    NoCommitGate "RL4" "commits wait for no holder"
+        ["rl04_commits_wait_for_holders"]
+    HolderServesApplied "RL5" "a holder serves what it has applied, whatever it has acknowledged"
+    HolderCapturesCommit "RL5" "a holder serves what it knows to be committed, whatever it has acknowledged"
+    LastShownLate "RL5" "the last index is shown after its acknowledgement may have left"
+    HolderAdmittedBehind "RL10" "a member becomes a holder before it has what is committed"
+    GrantAfterRecall "RL6, RL7" "a grant is accepted that was recalled while it was on its way"
+        ["rl07_recalled_lease_is_not_accepted_later"]
+    HolderDroppedAtOnce "RL7, RL10" "a leader that recalls a read lease does not wait for it"
+        ["rl08_transfer_waits_for_read_leases"]
+    TransferKeepsGrants "RL8" "leadership is handed over while read leases are outstanding"
+        ["rl08_transfer_waits_for_read_leases"]
+    ReleaseKeepsGrants "RL8" "voters are released while read leases are outstanding"
+        ["rl08_resignation_keeps_promises_over_read_leases"]
+    ChangeOverGrants "RL9" "voters change while read leases of the voters before are outstanding"
+        ["rl09_members_change_once_read_leases_are_over"]
+    RemovedGateForgotten "RL9" "a member that was removed holds nothing back at once"
+        ["rl09_removed_member_holds_commits_back"]
+    HolderUnwatched "RL11" "a holder that learns of what it cannot have missed goes on"
+        ["rl11_holder_that_outlives_its_leader_serves_nothing_more"]
 }

@@ -39,6 +39,10 @@ pub struct TimingOptions {
     /// Whether this node serves leased reads when it leads. It promises to other leaders in any
     /// case.
     pub lease_enabled: bool,
+    /// Whether this node asks its leader for read leases.
+    pub read_lease_enabled: bool,
+    /// How long commits of this leader may wait for the holder of a read lease before it is recalled.
+    pub read_lease_max_write_delay: Duration,
 }
 
 impl Default for TimingOptions {
@@ -53,6 +57,8 @@ impl Default for TimingOptions {
             max_drift_ppm: 20_000,
             clock_granularity: Duration::from_millis(1),
             lease_enabled: true,
+            read_lease_enabled: false,
+            read_lease_max_write_delay: Duration::from_millis(50),
         }
     }
 }
@@ -161,6 +167,8 @@ impl Timing {
             max_drift_ppm: drift_ppm,
             clock_granularity: granularity,
             lease_enabled: _,
+            read_lease_enabled: _,
+            read_lease_max_write_delay: _,
         } = options;
 
         if heartbeat.is_zero() {
@@ -215,6 +223,14 @@ impl Timing {
             });
         }
         Ok(Self(options))
+    }
+
+    /// The same, for a node that asks for read leases or does not.
+    pub(super) fn with_read_lease(self, enabled: bool) -> Self {
+        Self(TimingOptions {
+            read_lease_enabled: enabled,
+            ..self.0
+        })
     }
 
     /// For how long after a start a candidate may still count a vote that was given before it. It counts

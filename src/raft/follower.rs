@@ -21,7 +21,8 @@ impl Consensus {
     pub(super) fn handle_heartbeat(&mut self, from: NodeId, term: Term, heartbeat: Heartbeat) {
         if let Some(follower) = self.follow(from, term, heartbeat) {
             follower.owes_reply = true;
-            if let Some(Fresh { name, index }) = heartbeat.fresh {
+            self.accept_read_lease(from, heartbeat);
+            if let Some(Fresh { name, index, .. }) = heartbeat.fresh {
                 planted!(AgeOfTheAnswer => self.staleness.redraw(name, self.now));
                 self.staleness.heard(name, index, &self.timing);
             }
@@ -73,15 +74,15 @@ impl Consensus {
                 heard,
                 verified: LogIndex(0),
                 name: RoundId(0),
+                wants_read_lease: false,
             };
             self.send(from, Message::HeartbeatReply(reply));
             return None;
         }
         if term > self.hard.term {
-            if let RoleState::Leader(leader) = &self.role
-                && leader.lease.is_live(self.now)
-                && !leader.lease.is_burned()
-            {
+            let leads = matches!(&self.role, RoleState::Leader(leader)
+                if leader.lease.is_live(self.now) && !leader.lease.is_burned());
+            if leads || self.holds_read_lease() && !planted!(HolderUnwatched) {
                 // No node can lead a later term while our lease holds. A candidate would be no
                 // proof; a leader is (P37).
                 self.trip();
@@ -113,6 +114,7 @@ impl Consensus {
         }
         self.restart_election_timer();
         self.heard_leader_at = self.now;
+        self.watch_over_read_lease(message.commit);
         let promised = self.promise_leader(from, term, message.promise);
         let RoleState::Follower(follower) = &mut self.role else {
             return None;
@@ -248,6 +250,7 @@ impl Consensus {
         if !self.hard_is_durable() && !planted!(PromiseBeforeSync) {
             return;
         }
+        let wants_read_lease = self.wants_read_lease();
         let quarantine = self.quarantine.as_ref();
         let asks = quarantine.filter(|quarantine| quarantine.through.is_none());
         let asks = asks.map(|quarantine| quarantine.nonce);
@@ -288,6 +291,7 @@ impl Consensus {
                 heard,
                 verified,
                 name: self.draw_name(),
+                wants_read_lease,
             };
             self.send(leader, Message::HeartbeatReply(reply));
             if let Some(nonce) = asks {
@@ -392,6 +396,7 @@ impl Consensus {
             heard,
             verified,
             name,
+            wants_read_lease: false,
         };
         let mut envelope = self.envelope(from, Message::HeartbeatReply(reply));
         envelope.term = term;

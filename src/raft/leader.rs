@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::raft::leader_lease::LeaderLease;
+use crate::raft::log::Log;
 use crate::raft::progress::{Progress, State};
 use crate::raft::published::LeaseCell;
+use crate::raft::read_lease::Grants;
 use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{
@@ -53,6 +55,7 @@ impl Consensus {
             peers,
             leaving: BTreeMap::new(),
             lease,
+            grants: Grants::default(),
             last_at_election: last,
             reads: Reads::default(),
             transfer: None,
@@ -130,7 +133,7 @@ impl Consensus {
     }
 
     /// The newest round. Every message carries it.
-    fn newest_round(&self) -> RoundId {
+    pub(super) fn newest_round(&self) -> RoundId {
         RoundId(self.next_round - 1)
     }
 
@@ -161,6 +164,7 @@ impl Consensus {
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
             progress.name = Some(reply.name);
+            progress.wants_read_lease = reply.wants_read_lease;
             let forgot = progress.forgot;
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
@@ -316,8 +320,8 @@ impl Consensus {
 
     // What follows.
 
-    /// Commits what a quorum holds durably, if it is of this term (Raft, section 5.4.2); what came
-    /// before is committed with it.
+    /// Commits what a quorum holds durably and every holder of a read lease has acknowledged (RL4), if it
+    /// is of this term (Raft, section 5.4.2); what came before is committed with it.
     pub(super) fn advance_commit(&mut self) {
         let RoleState::Leader(leader) = &mut self.role else {
             return;
@@ -330,9 +334,16 @@ impl Consensus {
             }
             leader.peers.get(&voter).map(|progress| progress.matched)
         });
-        let Some(held) = held else {
+        let Some(quorum) = held else {
             return;
         };
+        let gate = leader.grants.gate(&leader.peers, &leader.leaving);
+        let held = gate.map_or(quorum, |gate| quorum.min(gate));
+        let counters = self.published.grant_counters();
+        let committed = self.commit.max(held);
+        leader
+            .grants
+            .note_commit(self.now, quorum, committed, counters);
         let its_own = self.log.term_at(held) == Some(self.hard.term);
         if held <= self.commit || !its_own && !planted!(OldTermsCounted) {
             return;
@@ -516,7 +527,9 @@ impl Consensus {
             return;
         };
         let is_applied = self.applied == last.index || transfer.even_unapplied;
-        let done = self.commit == last.index && is_applied;
+        // Who is told may be elected past every promise that a read lease rests on (RL8).
+        let is_clear = leader.grants.is_empty() || planted!(TransferKeepsGrants);
+        let done = self.commit == last.index && is_applied && is_clear;
         if transfer.target == self.id {
             if done && leader.lease.has_quorum(self.now) {
                 debug_assert!(leader.lease.is_burned());
@@ -605,13 +618,21 @@ impl Consensus {
             true => heartbeat.commit,
             false => self.commit,
         };
+        let terms = self.grant_terms();
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };
         let confirmed = leader.lease.is_live(self.now) || planted!(FreshUnconfirmed);
         let last = self.log.last().index;
         let announce = std::mem::take(&mut leader.announce);
-        for (peer, progress) in &mut leader.peers {
+        let mut granted = 0;
+        let Leader {
+            peers,
+            grants,
+            leaving,
+            ..
+        } = &mut **leader;
+        for (peer, progress) in peers {
             let mut send = |message| {
                 self.outputs.push_back(Output::Send(Envelope {
                     from: self.id,
@@ -620,47 +641,61 @@ impl Consensus {
                     message,
                 }));
             };
-            if announce || progress.wants_notice(heartbeat.commit) && progress.next > last {
+            let waits = progress.wants_notice(heartbeat.commit)
+                || progress.told < heartbeat.commit && grants.contains(*peer);
+            if announce || waits && progress.next > last {
                 let name = progress.name.filter(|_| confirmed);
-                let fresh = name.map(|name| Fresh { name, index });
+                let terms = terms.filter(|_| !leaving.contains_key(peer));
+                let grant = terms.and_then(|terms| grants.grant(*peer, progress, &terms));
+                granted += u64::from(grant.is_some());
+                let fresh = name.map(|name| Fresh { name, index, grant });
                 progress.told = heartbeat.commit;
                 send(Message::Heartbeat(Heartbeat { fresh, ..heartbeat }));
             }
             let mut needs_state = progress.needs_state;
             while progress.may_send(last) {
-                let base = progress.next.previous();
-                let Some(term) = self.log.term_at(base) else {
-                    // It needs what this log no longer holds.
+                let Some(append) = next_append(&self.log, progress, heartbeat) else {
                     needs_state = true;
                     break;
                 };
-                let streams = matches!(progress.state, State::Stream { .. });
-                let bytes_max = if streams {
-                    APPEND_BYTES_MAX
-                } else {
-                    PROBE_BYTES_MAX
-                };
-                let entries = self.log.run(progress.next, bytes_max, streams);
-                let through = entries.last().map_or(base, |entry| entry.id.index);
-                progress.sent(through, heartbeat.round);
-                progress.told = heartbeat.commit;
-                send(Message::Append(Append {
-                    heartbeat,
-                    base: LogId::new(base, term),
-                    entries,
-                }));
+                send(Message::Append(append));
             }
             if needs_state && progress.order_snapshot(self.now) {
                 self.outputs.push_back(Output::SendSnapshot(*peer));
             }
         }
+        if granted > 0 {
+            self.bind_by_grants(granted);
+        }
     }
+}
+
+/// What a follower is sent next; `None` if it needs what this log no longer holds.
+fn next_append(log: &Log, progress: &mut Progress, heartbeat: Heartbeat) -> Option<Append> {
+    let base = progress.next.previous();
+    let term = log.term_at(base)?;
+    let streams = matches!(progress.state, State::Stream { .. });
+    let bytes_max = if streams {
+        APPEND_BYTES_MAX
+    } else {
+        PROBE_BYTES_MAX
+    };
+    let entries = log.run(progress.next, bytes_max, streams);
+    let through = entries.last().map_or(base, |entry| entry.id.index);
+    progress.sent(through, heartbeat.round);
+    progress.told = heartbeat.commit;
+    Some(Append {
+        heartbeat,
+        base: LogId::new(base, term),
+        entries,
+    })
 }
 
 impl Leader {
     /// The clock ran backwards: no round is worth anything, and the next is due at once.
-    pub(super) fn clock_went_back(&mut self, now: Instant, longest: Duration) {
+    pub(super) fn clock_went_back(&mut self, now: Instant, promise: Duration, longest: Duration) {
         self.lease.clock_went_back(now);
+        self.grants.clock_went_back(now, promise);
         for progress in self.peers.values_mut() {
             progress.ack = None;
             progress.clock_went_back();

@@ -245,17 +245,7 @@ impl LeaderLease {
 
     /// Gives this leadership, which is a copy of another, a cell of its own.
     pub(super) fn detach(&mut self) -> &Arc<LeaseCell> {
-        let LeaseCell {
-            term,
-            floor,
-            longest,
-            until_boot: _,
-            until_raw: _,
-            counters,
-        } = &*self.cell;
-        let cell = LeaseCell::new(*term, *floor, *longest, counters.clone());
-        cell.publish(self.cell.until());
-        self.cell = Arc::new(cell);
+        self.cell = Arc::new(self.cell.fork());
         &self.cell
     }
 
@@ -275,6 +265,7 @@ impl LeaderLease {
         let LeaseCell {
             term,
             floor,
+            leader: _,
             // As `trusted`.
             longest: _,
             until_boot: _,

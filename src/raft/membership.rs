@@ -268,7 +268,9 @@ impl Consensus {
 
     /// Leaves the old voters behind, once nothing can be decided without the new.
     fn complete_change(&mut self) {
-        if self.may_change().is_ok() {
+        // What was granted under the configuration before the joint one rests on its majority alone (RL9).
+        let is_clear = self.has_no_grants() || planted!(ChangeOverGrants);
+        if self.may_change().is_ok() && is_clear {
             let mut next = self.log.configuration().clone();
             next.outgoing = None;
             self.append_next(next);
@@ -309,7 +311,11 @@ impl Consensus {
 
     /// Steps down, and then releases the voters from their promises (P36).
     pub(super) fn resign(&mut self) {
+        let is_clear = self.has_no_grants() || planted!(ReleaseKeepsGrants);
         self.leave_leadership(Invalidation::ConfigurationChanged);
+        if !is_clear {
+            return;
+        }
         for peer in self.log.configuration().members() {
             self.send(peer, Message::Release);
         }

@@ -91,6 +91,10 @@ pub enum Message {
     /// The receiver has acknowledged entries to the leader of this term that its log lacks (A28). Names the
     /// newest round.
     Forgotten(RoundId),
+    /// The leader wants back every read lease that it granted the receiver in this round or before (RL7).
+    Recall(RoundId),
+    /// The sender holds no read lease that was granted in this round or before, and accepts none.
+    Returned(RoundId),
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.
@@ -217,6 +221,17 @@ pub struct Fresh {
     /// The leader's commit index, which may be ahead of [`Heartbeat::commit`]. The receiver commits
     /// nothing because of it.
     pub index: LogIndex,
+    /// A read lease, which the receiver counts from when it drew `name`.
+    pub grant: Option<ReadGrant>,
+}
+
+/// A read lease: the receiver may serve linearizable reads by its own state (RL2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ReadGrant {
+    /// For how long from when the name was drawn. Less than the promise that the leader asks for.
+    pub length: Duration,
+    /// What was committed when the receiver's tenure began: no state below it may be served.
+    pub floor: LogIndex,
 }
 
 /// What every answer to a leader says.
@@ -240,6 +255,8 @@ pub struct HeartbeatReply {
     /// ([`Heartbeat::fresh`]). Never used twice, so not even a message to an earlier life of the
     /// sender can be taken for younger than it is.
     pub name: RoundId,
+    /// The sender asks for a read lease.
+    pub wants_read_lease: bool,
 }
 
 /// Entries of the leader's log.

@@ -50,6 +50,7 @@ mod proposal;
 mod published;
 mod quorum;
 mod read_index;
+mod read_lease;
 mod reads;
 mod role;
 mod snapshot;
@@ -64,7 +65,7 @@ pub use entry::{Entry, Payload, ReadMode};
 pub(crate) use leader_lease::LeaderLease;
 pub use message::{
     APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Fresh, Heard,
-    Heartbeat, HeartbeatReply, LogOrigin, Message, PreVote, PreVoteReply, ReadIndex,
+    Heartbeat, HeartbeatReply, LogOrigin, Message, PreVote, PreVoteReply, ReadGrant, ReadIndex,
     ReadIndexReply, Reason, Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote,
     VoteReply,
 };
@@ -75,4 +76,5 @@ pub use output::{
 pub use proposal::{COMMAND_BYTES_MAX, Change, JoinRole, MembershipError, ProposalError};
 pub use published::{Invalidation, LeaseCell, LeaseCounters, Published, ReadPermit};
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
+pub use read_lease::{GrantCounters, ReadLeaseHolder, RecallReason};
 pub use staleness::{Staleness, StalenessBound};

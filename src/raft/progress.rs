@@ -44,6 +44,8 @@ pub(super) struct Progress {
     pub(super) rejoined: Option<u64>,
     /// The name that its last heartbeat reply carried: to be given back to it.
     pub(super) name: Option<RoundId>,
+    /// With that name it asked for a read lease, and none was granted for it yet.
+    pub(super) wants_read_lease: bool,
     /// Its questions that wait for a quorum round.
     pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
@@ -105,6 +107,7 @@ impl Progress {
             forgot: false,
             rejoined: None,
             name: None,
+            wants_read_lease: false,
             questions: 0,
             sent_in: RoundId(0),
             told: LogIndex(0),
@@ -325,6 +328,7 @@ impl Progress {
             forgot,
             rejoined,
             name,
+            wants_read_lease,
             questions,
             sent_in,
             told,
@@ -336,7 +340,7 @@ impl Progress {
             snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
-        digest.value(&(forgot, told, awaits));
+        digest.value(&(forgot, told, awaits, wants_read_lease));
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {

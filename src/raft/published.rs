@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raft::{Confirmation, Staleness};
+use crate::raft::{Confirmation, GrantCounters, Staleness};
 use crate::sync::{AtomicU8, AtomicU64, Count, Ordering, Slot};
 use crate::time::Instant;
 use crate::types::{LogIndex, NodeId, Role, Term};
@@ -14,13 +14,17 @@ use crate::types::{LogIndex, NodeId, Role, Term};
 #[derive(Debug, Default)]
 pub struct Published {
     commit: AtomicU64,
+    last: AtomicU64,
     term: AtomicU64,
     /// 0 for none.
     leader: AtomicU64,
     role: AtomicU8,
     lease: Slot<LeaseCell>,
+    read_lease: Slot<LeaseCell>,
     pub(super) staleness: Slot<Staleness>,
     lease_counters: Arc<LeaseCounters>,
+    read_lease_counters: Arc<LeaseCounters>,
+    grant_counters: Arc<GrantCounters>,
     messages_refused: Count,
     lost_logs: Count,
 }
@@ -29,6 +33,17 @@ impl Published {
     /// Highest committed index.
     pub fn commit(&self) -> LogIndex {
         LogIndex(self.commit.load(Ordering::Acquire))
+    }
+
+    /// The last index of the log. It is never below what this node has acknowledged.
+    pub fn last(&self) -> LogIndex {
+        LogIndex(self.last.load(Ordering::Acquire))
+    }
+
+    /// The read lease of this node; `None` while it holds none. Load it again for every batch (A1), and
+    /// before [`Self::last`].
+    pub fn read_lease(&self) -> Option<Arc<LeaseCell>> {
+        self.read_lease.load_full()
     }
 
     /// The current leadership's lease; `None` when not leading. Load it again for every batch (A1).
@@ -64,6 +79,16 @@ impl Published {
         &self.lease_counters
     }
 
+    /// What happened to the read leases that this node held since it started.
+    pub fn read_lease_counters(&self) -> &Arc<LeaseCounters> {
+        &self.read_lease_counters
+    }
+
+    /// What happened to the read leases that this node granted since it started.
+    pub fn grant_counters(&self) -> &Arc<GrantCounters> {
+        &self.grant_counters
+    }
+
     /// Messages that no correct peer can have sent, and that changed nothing.
     pub fn messages_refused(&self) -> u64 {
         self.messages_refused.load(Ordering::Relaxed)
@@ -78,12 +103,16 @@ impl Published {
     pub(super) fn fork(&self) -> Self {
         Self {
             commit: AtomicU64::new(self.commit.load(Ordering::Acquire)),
+            last: AtomicU64::new(self.last.load(Ordering::Acquire)),
             term: AtomicU64::new(self.term.load(Ordering::Acquire)),
             leader: AtomicU64::new(self.leader.load(Ordering::Acquire)),
             role: AtomicU8::new(self.role.load(Ordering::Acquire)),
             lease: Slot::new(self.lease.load_full()),
+            read_lease: Slot::new(self.read_lease.load_full()),
             staleness: Slot::new(self.staleness.load_full()),
             lease_counters: self.lease_counters.clone(),
+            read_lease_counters: self.read_lease_counters.clone(),
+            grant_counters: self.grant_counters.clone(),
             messages_refused: Count::new(self.messages_refused()),
             lost_logs: Count::new(self.lost_logs()),
         }
@@ -99,6 +128,19 @@ impl Published {
 
     pub(super) fn end_lease(&self) {
         self.lease.store(None);
+    }
+
+    pub(super) fn begin_read_lease(&self, cell: Arc<LeaseCell>) {
+        self.read_lease.store(Some(cell));
+    }
+
+    pub(super) fn end_read_lease(&self) {
+        self.read_lease.store(None);
+    }
+
+    /// The log ends with `last` now. Shown before anything leaves that acknowledges it (RL5).
+    pub(super) fn show_last(&self, last: LogIndex) {
+        self.last.store(last.0, Ordering::Release);
     }
 
     pub(super) fn refuse_message(&self) {
@@ -135,6 +177,8 @@ pub struct ReadPermit {
     lease_remaining: Option<Duration>,
     /// The leader that gave it, if that is another node.
     from: Option<NodeId>,
+    /// By a read lease that this node holds of it.
+    by_read_lease: bool,
 }
 
 impl ReadPermit {
@@ -145,6 +189,7 @@ impl ReadPermit {
             term,
             lease_remaining: None,
             from: None,
+            by_read_lease: false,
         }
     }
 
@@ -155,6 +200,7 @@ impl ReadPermit {
             term,
             lease_remaining: confirmed.lease_remaining,
             from: Some(leader),
+            by_read_lease: false,
         }
     }
 
@@ -179,9 +225,14 @@ impl ReadPermit {
         self.from
     }
 
-    /// Whether this node got it from its leader.
+    /// Whether this node got it from its leader, after it had asked.
     pub fn is_from_leader(&self) -> bool {
-        self.from.is_some()
+        self.from.is_some() && !self.by_read_lease
+    }
+
+    /// Whether a read lease of this node gave it.
+    pub fn is_by_read_lease(&self) -> bool {
+        self.by_read_lease
     }
 }
 
@@ -196,6 +247,8 @@ pub struct LeaseCell {
     pub term: Term,
     /// The last index at its election: no snapshot below it may be served (A7).
     pub floor: LogIndex,
+    /// The leader of which this is a sub-lease: a read lease. `None` for the leader's own.
+    pub(super) leader: Option<NodeId>,
     pub(super) until_boot: AtomicU64,
     pub(super) until_raw: AtomicU64,
     /// No lease has more than this left, unless the clock ran backwards after it was renewed.
@@ -213,11 +266,42 @@ impl LeaseCell {
         Self {
             term,
             floor,
+            leader: None,
             longest,
             until_boot: AtomicU64::new(0),
             until_raw: AtomicU64::new(0),
             counters,
         }
+    }
+
+    /// A read lease that `leader` granted.
+    pub(super) fn of_leader(
+        leader: NodeId,
+        term: Term,
+        floor: LogIndex,
+        longest: Duration,
+        counters: Arc<LeaseCounters>,
+    ) -> Self {
+        Self {
+            leader: Some(leader),
+            ..Self::new(term, floor, longest, counters)
+        }
+    }
+
+    /// Another one that says the same.
+    pub(super) fn fork(&self) -> Self {
+        let until = self.until();
+        Self {
+            leader: self.leader,
+            until_boot: AtomicU64::new(until.boot),
+            until_raw: AtomicU64::new(until.raw),
+            ..Self::new(self.term, self.floor, self.longest, self.counters.clone())
+        }
+    }
+
+    /// Whether it is a read lease, and not that of a leader.
+    pub fn is_read_lease(&self) -> bool {
+        self.leader.is_some()
     }
 
     /// The right to answer one batch of reads. `now` was read after the requests had arrived and
@@ -280,7 +364,8 @@ impl LeaseCell {
             },
             term: self.term,
             lease_remaining: Some(remaining),
-            from: None,
+            from: self.leader,
+            by_read_lease: self.is_read_lease(),
         })
     }
 
@@ -307,11 +392,13 @@ pub enum Invalidation {
     ConfigurationChanged,
     /// The tripwire went off (P37).
     Tripped,
+    /// The leader that had granted a read lease wants it back (RL7).
+    Recalled,
 }
 
 impl Invalidation {
     /// Every reason, in the order of their labels.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::StepDown,
         Self::QuorumLost,
         Self::Transfer,
@@ -319,6 +406,7 @@ impl Invalidation {
         Self::ClockWentBack,
         Self::ConfigurationChanged,
         Self::Tripped,
+        Self::Recalled,
     ];
 
     /// Its name as a metric's label.
@@ -331,6 +419,7 @@ impl Invalidation {
             Self::ClockWentBack => "clock_jump",
             Self::ConfigurationChanged => "configuration",
             Self::Tripped => "tripped",
+            Self::Recalled => "recalled",
         }
     }
 }

@@ -9,6 +9,7 @@ use std::mem;
 use crate::raft::digest::Digest;
 use crate::raft::leader_lease::LeaderLease;
 use crate::raft::progress::Progress;
+use crate::raft::read_lease::Grants;
 use crate::raft::reads::Reads;
 use crate::raft::{Conflict, Heard, RoundId};
 use crate::time::Instant;
@@ -73,6 +74,8 @@ pub(super) struct Leader {
     pub(super) leaving: BTreeMap<NodeId, Instant>,
     /// The lease of this leadership.
     pub(super) lease: LeaderLease,
+    /// The read leases that it has granted.
+    pub(super) grants: Grants,
     /// The last entry of the log when it was elected: nothing before it is in doubt once applied.
     pub(super) last_at_election: LogIndex,
     /// Reads that wait for a round.
@@ -133,6 +136,7 @@ impl Leader {
             peers,
             leaving,
             lease,
+            grants,
             last_at_election,
             reads,
             transfer,
@@ -149,6 +153,7 @@ impl Leader {
             digest.since(*since);
         }
         lease.digest(digest);
+        grants.digest(digest);
         digest.value(&(last_at_election, reads, announce, uncommitted_bytes));
         digest.deadline(*heartbeat_due);
         digest.value(&transfer.is_some());

@@ -136,6 +136,12 @@ impl StalenessTracker {
         self.note(as_of, index, timing);
     }
 
+    /// When `name` was drawn; `None` for one of an earlier life, or too old to matter.
+    pub(super) fn drawn(&self, name: RoundId) -> Option<Instant> {
+        let drawn = self.names.iter().find(|(drawn, _)| *drawn == name);
+        drawn.map(|(_, at)| *at)
+    }
+
     /// `AgeOfTheAnswer`: `name` might as well have been drawn now.
     #[cfg(leasehold_bugs)]
     pub(super) fn redraw(&mut self, name: RoundId, now: Instant) {

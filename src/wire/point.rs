@@ -443,6 +443,7 @@ impl<'a> Cursor<'a> {
                 1 => ReadPath::ReadIndex,
                 2 => ReadPath::Serializable,
                 3 => ReadPath::Follower,
+                4 => ReadPath::ReadLease,
                 _ => return None,
             },
             lease_remaining: self.duration()?,
@@ -644,6 +645,7 @@ mod tests {
             Just(ReadPath::ReadIndex),
             Just(ReadPath::Serializable),
             Just(ReadPath::Follower),
+            Just(ReadPath::ReadLease),
         ];
         let lengths = || (any::<u64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Duration::new(s, n));
         let staleness = prop::option::of(lengths());

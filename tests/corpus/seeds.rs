@@ -5,6 +5,8 @@
 //! written down in its bytes, with names for the steps of each target; the names are checked by
 //! nobody, but a seed that no longer does what it is called does no harm either.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use leasehold::api::{
     Call, ClusterInfo, CompactionRequest, Compare, CompareOp, Consistency, DeleteRangeRequest,
@@ -19,7 +21,7 @@ use leasehold::kv::{
 };
 use leasehold::raft::{
     Append, AppendReply, Configuration, Entry, Envelope, Fresh, Heard, Heartbeat, LogBase,
-    LogOrigin, Message, Payload, RoundId, Verdict, Vote,
+    LogOrigin, Message, Payload, ReadGrant, RoundId, Verdict, Vote,
 };
 use leasehold::types::{
     BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term,
@@ -221,6 +223,10 @@ fn heartbeat() -> Heartbeat {
         fresh: Some(Fresh {
             name: RoundId(3),
             index: LogIndex(4),
+            grant: Some(ReadGrant {
+                length: Duration::from_millis(400),
+                floor: LogIndex(3),
+            }),
         }),
     }
 }

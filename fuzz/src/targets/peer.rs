@@ -7,8 +7,8 @@ use bytes::Bytes;
 use leasehold::raft::{
     Append, AppendReply, Ballot, Configuration, Confirmation, Conflict, Consensus, Entry, Envelope,
     Fresh, Heard, Heartbeat, HeartbeatReply, LogOrigin, Message, Payload, PreVote, PreVoteReply,
-    ReadIndex, ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId, TimeoutNow,
-    UnsavedState, Verdict, Vote, VoteReply,
+    ReadGrant, ReadIndex, ReadIndexReply, ReadMode, Reason, Rejoin, RejoinReply, RoundId,
+    TimeoutNow, UnsavedState, Verdict, Vote, VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Term};
 
@@ -97,6 +97,7 @@ impl Peers {
                 heard: heard(heartbeat.round),
                 verified: LogIndex(0),
                 name: heartbeat.round,
+                wants_read_lease: draw.bool(),
             }),
             Message::ReadIndex(question) => Message::ReadIndexReply(ReadIndexReply {
                 name: question.name,
@@ -172,6 +173,7 @@ impl Peers {
                 heard: self.heard(draw),
                 verified: self.index(draw, node),
                 name: RoundId(draw.number(&[self.name])),
+                wants_read_lease: draw.bool(),
             }),
             6 | 7 => Message::Append(self.append(draw, node, term)),
             8 => Message::Appended(AppendReply {
@@ -250,6 +252,10 @@ impl Peers {
             fresh: draw.bool().then(|| Fresh {
                 name: RoundId(draw.number(&[self.name])),
                 index: self.index(draw, node),
+                grant: draw.bool().then(|| ReadGrant {
+                    length: Duration::from_millis(draw.number(&[1, 400, 600])),
+                    floor: self.index(draw, node),
+                }),
             }),
         }
     }

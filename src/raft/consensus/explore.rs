@@ -68,6 +68,7 @@ impl Consensus {
             read_index,
             heard_leader_at,
             staleness,
+            holder,
             published,
             outputs,
             unflushed,
@@ -81,6 +82,10 @@ impl Consensus {
             if lease.is_some_and(|lease| Arc::ptr_eq(&lease, &original)) {
                 published.begin_lease(cell.clone());
             }
+        }
+        let mut holder = holder.clone();
+        if let Some(cell) = holder.detach() {
+            published.begin_read_lease(cell.clone());
         }
         Self {
             id: *id,
@@ -120,6 +125,7 @@ impl Consensus {
             read_index: read_index.clone(),
             heard_leader_at: *heard_leader_at,
             staleness: staleness.clone(),
+            holder,
             published: Arc::new(published),
             outputs: outputs.clone(),
             unflushed: *unflushed,
@@ -173,6 +179,7 @@ impl Consensus {
             read_index,
             heard_leader_at,
             staleness,
+            holder,
             // Copies of what is here, for others to see.
             published: _,
             outputs,
@@ -208,6 +215,7 @@ impl Consensus {
         read_index.digest(&mut digest);
         digest.since(*heard_leader_at);
         staleness.digest(&mut digest);
+        holder.digest(&mut digest);
         digest.value(&(grant, outputs, unflushed));
         digest.finish()
     }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use crate::raft::leader_lease::VotePromise;
 use crate::raft::log::Log;
 use crate::raft::read_index::ReadIndexQueues;
+use crate::raft::read_lease::Holder;
 use crate::raft::reads::Reader;
 use crate::raft::role::{Follower, RoleState};
 use crate::raft::staleness::StalenessTracker;
@@ -105,6 +106,8 @@ pub struct Consensus {
     pub(super) heard_leader_at: Instant,
     /// How old the applied state can be.
     pub(super) staleness: StalenessTracker,
+    /// The read lease that it holds of its leader.
+    pub(super) holder: Holder,
 
     pub(super) published: Arc<Published>,
     pub(super) outputs: VecDeque<Output>,
@@ -277,6 +280,7 @@ impl Consensus {
             read_index: ReadIndexQueues::default(),
             heard_leader_at: now,
             staleness: StalenessTracker::default(),
+            holder: Holder::default(),
             published: Arc::default(),
             outputs: VecDeque::new(),
             unflushed: true,
@@ -319,11 +323,15 @@ impl Consensus {
                 Some(leader.lease.quorum_at() + self.timing.step_down_after),
                 leader.lease.runs_out_at(),
                 leader.transfer.as_ref().map(|transfer| transfer.until),
+                leader
+                    .grants
+                    .due(self.timing.read_lease_max_write_delay, &leader.peers),
             ],
             _ => [
                 (self.may_campaign() || self.known_leader().is_some()).then_some(self.election_due),
                 (!self.read_index.is_empty()).then(|| self.reads_wait_until()),
                 self.silence_until(),
+                None,
                 None,
             ],
         };
@@ -451,13 +459,15 @@ impl Consensus {
         self.observe(now);
         self.retired = true;
         let led = matches!(self.role, RoleState::Leader(_));
+        let is_clear = self.has_no_grants() || planted!(ReleaseKeepsGrants);
+        self.void_read_lease(Invalidation::Retired);
         if !planted!(ReleaseWhileServing) {
             self.leave_leadership(Invalidation::Retired);
         }
         if !matches!(self.role, RoleState::Follower(_)) {
             self.role = RoleState::Follower(Follower::default());
         }
-        if led {
+        if led && is_clear {
             for peer in self.log.configuration().members() {
                 self.send(peer, Message::Release);
             }
@@ -614,6 +624,18 @@ impl Consensus {
         }
     }
 
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Whether no read lease of this node may be outstanding.
+    pub(super) fn has_no_grants(&self) -> bool {
+        match &self.role {
+            RoleState::Leader(leader) => leader.grants.is_empty(),
+            _ => true,
+        }
+    }
+
     /// Whether this replica still waits to have back what its log lost (A23). Once this turns
     /// false, the mark of damage on disk may be removed.
     pub fn is_quarantined(&self) -> bool {
@@ -682,6 +704,12 @@ impl Consensus {
             (RoleState::Follower(_), Message::Forgotten(round)) if current => {
                 self.handle_forgotten(from, round);
             }
+            (RoleState::Follower(_), Message::Recall(round)) if current => {
+                self.handle_recall(from, round);
+            }
+            (RoleState::Leader(_), Message::Returned(round)) if current => {
+                self.handle_returned(from, round);
+            }
             (RoleState::Leader(_), Message::NeedState) if current => self.handle_need_state(from),
             (RoleState::Leader(_), Message::ReadIndex(question)) if current => {
                 self.handle_read_index(from, question);
@@ -748,6 +776,7 @@ impl Consensus {
     /// Everything that follows from a change of state.
     pub(super) fn settle(&mut self) {
         self.leave_quarantine();
+        self.check_read_lease();
         if !self.is_at_origin() {
             self.unproven = false;
             self.bootstrap_awaits.clear();
@@ -757,6 +786,7 @@ impl Consensus {
         }
         planted!(ConfigurationAtCommit => self.log.committed = self.commit);
         if matches!(self.role, RoleState::Leader(_)) {
+            self.drive_read_leases();
             self.advance_commit();
             self.drive_change();
             self.drive_transfer();
@@ -778,6 +808,7 @@ impl Consensus {
     /// (P38). The promise made so far stays (P6).
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
+        self.forget_read_lease();
         self.leave_leadership(Invalidation::StepDown);
         planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO, Duration::ZERO));
         self.hard.term = term;
@@ -820,6 +851,7 @@ impl Consensus {
         planted!(NoTripwire => return);
         self.published.lease_counters().violated();
         self.tripped = true;
+        self.void_read_lease(Invalidation::Tripped);
         if let RoleState::Leader(leader) = &mut self.role {
             leader.lease.void(self.now, Invalidation::Tripped);
         }
@@ -843,9 +875,14 @@ impl Consensus {
             self.heard_leader_at = self.heard_leader_at.min(now);
             self.read_index.clock_went_back(now);
             self.staleness.forget(&published.staleness);
+            self.void_read_lease(Invalidation::ClockWentBack);
             match &mut self.role {
                 RoleState::Leader(leader) => {
-                    leader.clock_went_back(now, self.timing.election_timeout_max);
+                    leader.clock_went_back(
+                        now,
+                        self.timing.lease_duration,
+                        self.timing.election_timeout_max,
+                    );
                 }
                 // It cannot be told any more how long ago it asked for votes.
                 RoleState::Candidate(_) => {
@@ -1011,6 +1048,11 @@ impl Consensus {
 
     fn publish(&self) {
         let (role, leader) = (self.role_now(), self.known_leader());
+        let last = match planted!(LastShownLate) {
+            true => self.log.durable().min(self.commit),
+            false => self.log.last().index,
+        };
+        self.published.show_last(last);
         self.published
             .update(self.commit, self.hard.term, role, leader);
     }

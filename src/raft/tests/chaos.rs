@@ -35,6 +35,7 @@ struct Sums {
     leased: u64,
     quorum: u64,
     follower: u64,
+    held: u64,
     ages: u64,
     elections: u64,
     committed: usize,
@@ -48,6 +49,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         leased: 0,
         quorum: 0,
         follower: 0,
+        held: 0,
         ages: 0,
         elections: 0,
         committed: 0,
@@ -62,6 +64,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         sums.leased += world.leased_reads;
         sums.quorum += world.quorum_reads;
         sums.follower += world.follower_reads;
+        sums.held += world.held_reads;
         sums.ages += world.ages_judged;
         sums.elections += world.elections;
         sums.committed += world.committed();
@@ -76,6 +79,7 @@ fn random_worlds_keep_every_claim_and_recover() {
         "{} at followers",
         sums.follower
     );
+    assert!(sums.held > seeds() * 10, "{} by read leases", sums.held);
     assert!(sums.ages > seeds() * 100, "{} ages", sums.ages);
     assert!(sums.elections > seeds() * 2, "{} elections", sums.elections);
     assert!(sums.changes > seeds() / 2, "{} changes", sums.changes);
@@ -88,7 +92,13 @@ fn play(seed: u64) -> World {
     let mut rng = fastrand::Rng::with_seed(seed);
     let nodes = if rng.u8(0..4) == 0 { 5 } else { 3 };
     let initial = if rng.u8(0..8) == 0 { 1 } else { nodes };
-    let mut world = World::new(nodes, Timing::default(), voters(1..=initial), seed);
+    // In half of the worlds everybody asks for read leases.
+    let timing = Timing::new(TimingOptions {
+        read_lease_enabled: seed.is_multiple_of(2),
+        ..TimingOptions::default()
+    });
+    let timing = timing.expect("the defaults fit each other");
+    let mut world = World::new(nodes, timing, voters(1..=initial), seed);
     if std::env::var_os("RAFT_TRACE").is_some() {
         world.aloud = true;
         world.show = Show::All;
@@ -541,6 +551,10 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
         fresh: rng.bool().then(|| Fresh {
             name: round,
             index: LogIndex(absurd(rng)),
+            grant: rng.bool().then(|| ReadGrant {
+                length: Duration::from_nanos(absurd(rng)),
+                floor: LogIndex(absurd(rng)),
+            }),
         }),
     };
     let heard = Heard {
@@ -584,6 +598,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
             heard,
             verified: index,
             name: round,
+            wants_read_lease: rng.bool(),
         }),
         6..=7 => {
             let mut at = base.index.0;

@@ -85,6 +85,8 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::StateHash(_) => "hash",
         Message::NeedState => "state?",
         Message::Forgotten(_) => "forgotten",
+        Message::Recall(_) => "recall",
+        Message::Returned(_) => "returned",
     }
 }
 
@@ -135,7 +137,9 @@ fn describe(message: &Message) -> String {
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
         Message::Release | Message::Rejoin(_) | Message::NeedState => String::new(),
         Message::RejoinReply(m) => format!("through {}", m.through),
-        Message::Forgotten(newest) => format!("#{}", round(*newest)),
+        Message::Forgotten(newest) | Message::Recall(newest) | Message::Returned(newest) => {
+            format!("#{}", round(*newest))
+        }
         Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
         Message::ReadIndexReply(m) => match m.confirmed {
@@ -480,8 +484,15 @@ impl Stage {
                 let real = world.real;
                 let site = world.site(node());
                 let now = site.clock(real);
-                let cell = site.node().published().lease();
+                let published = site.node().published();
+                let held = published.read_lease();
+                let held = held.and_then(|cell| Some((cell.remaining(now)?, cell.floor)));
+                let cell = published.lease();
                 let line = match cell.map(|cell| cell.remaining(now)) {
+                    None if held.is_some() => {
+                        let (left, floor) = held.expect("as was just seen");
+                        format!("holds a read lease from {floor} on for {left:?}")
+                    }
                     None => "leads nobody".to_owned(),
                     Some(None) => "has no lease".to_owned(),
                     Some(Some(left)) => format!("has a lease for {left:?}"),
@@ -498,7 +509,15 @@ impl Stage {
                         line += &format!(", {reason} {count}");
                     }
                 }
+                let grants = published.grant_counters();
+                for reason in RecallReason::ALL {
+                    let count = grants.recalls(reason);
+                    if count > 0 {
+                        line += &format!(", recalled: {} {count}", reason.label());
+                    }
+                }
                 for (name, count) in [
+                    ("read leases waited out", grants.waited_out()),
                     ("clock ran back", counters.clock_regressions()),
                     ("violations", counters.assumption_violations()),
                     ("refused messages", published.messages_refused()),
@@ -627,6 +646,7 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
             heard,
             verified: LogIndex(number(field("verified", "0"))),
             name: RoundId(0),
+            wants_read_lease: false,
         }),
         "append?" => {
             let entries = field("entries", "").split(',').filter(|e| !e.is_empty());
@@ -737,6 +757,10 @@ fn timing(settings: &[&str]) -> Timing {
             }
             "step_down" => options.step_down_after = Duration::from_nanos(nanos(value)),
             "lease" => options.lease_enabled = value != "off",
+            "read_lease" => options.read_lease_enabled = value != "off",
+            "write_delay" => {
+                options.read_lease_max_write_delay = Duration::from_nanos(nanos(value));
+            }
             _ => {}
         }
     }

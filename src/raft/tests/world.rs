@@ -175,6 +175,7 @@ pub(super) struct World {
     pub(super) aloud: bool,
     /// Counts of what happened, so that a test can say that it was not vacuous.
     pub(super) leased_reads: u64,
+    pub(super) held_reads: u64,
     pub(super) quorum_reads: u64,
     pub(super) follower_reads: u64,
     pub(super) elections: u64,
@@ -218,6 +219,7 @@ impl World {
             trace: Vec::new(),
             aloud: false,
             leased_reads: 0,
+            held_reads: 0,
             quorum_reads: 0,
             follower_reads: 0,
             elections: 0,
@@ -377,14 +379,21 @@ impl World {
         let site = self.site(id);
         let now = site.clock(real);
         let published = site.node().published();
-        let cell = published.lease()?;
-        let permit = cell.permit(now, site.applied)?;
+        let (cell, captured) = match published.lease() {
+            Some(cell) => (cell, site.applied),
+            None => (published.read_lease()?, site.applied.max(published.last())),
+        };
+        let permit = cell.permit(now, captured)?;
         assert!(
             self.lies || permit.index() >= exposed,
             "n{id} would serve {} when {exposed} has been seen",
             permit.index()
         );
+        if self.sites[&id].applied < permit.index() {
+            return Some(format!("{}, which it has not applied", permit.index()));
+        }
         self.leased_reads += 1;
+        self.held_reads += u64::from(permit.is_by_read_lease());
         let left = permit.lease_remaining().expect("permitted by the lease");
         Some(format!("{} with {left:?} left", permit.index()))
     }
@@ -838,7 +847,8 @@ impl World {
                 continue;
             };
             let now = site.clock(self.real);
-            if let Some(cell) = node.published.lease()
+            let lease = node.published.lease();
+            if let Some(cell) = lease.or_else(|| node.published.read_lease())
                 && cell.is_valid(now)
                 && cell.term < *latest
             {

@@ -39,7 +39,7 @@ labels! {
 
 impl LabelValue for ReadPath {
     const LABEL: &'static str = "path";
-    type Each<H> = [H; 4];
+    type Each<H> = [H; 5];
 
     fn each<H>(make: impl FnMut(Self) -> H) -> Self::Each<H> {
         [
@@ -47,6 +47,7 @@ impl LabelValue for ReadPath {
             Self::ReadIndex,
             Self::Serializable,
             Self::Follower,
+            Self::ReadLease,
         ]
         .map(make)
     }
@@ -68,6 +69,7 @@ impl ReadMetrics {
             lease: count(ReadPath::Lease),
             read_index: count(ReadPath::ReadIndex),
             follower: count(ReadPath::Follower),
+            read_lease: count(ReadPath::ReadLease),
             serializable: count(ReadPath::Serializable),
         }
     }

@@ -367,17 +367,18 @@ struct Header {
 /// How many reads of a batch were served, and how. Counted once for the batch.
 #[derive(Default)]
 struct ReadCounts {
-    paths: [u64; 4],
+    paths: [u64; 5],
     /// What was left of the lease that they were served under.
     margin: Option<Duration>,
     staleness: Option<Duration>,
 }
 
-const PATHS: [ReadPath; 4] = [
+const PATHS: [ReadPath; 5] = [
     ReadPath::Lease,
     ReadPath::ReadIndex,
     ReadPath::Serializable,
     ReadPath::Follower,
+    ReadPath::ReadLease,
 ];
 
 impl ReadCounts {
@@ -394,6 +395,7 @@ impl ReadCounts {
                 2
             }
             ReadPath::Follower => 3,
+            ReadPath::ReadLease => 4,
         };
         self.paths[place] += 1;
     }

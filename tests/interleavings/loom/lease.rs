@@ -200,6 +200,7 @@ fn answer(message: &Message) -> Option<Message> {
             },
             verified: LogIndex(0),
             name: heartbeat.round,
+            wants_read_lease: false,
         }),
         Message::Append(append) => {
             let through = append.entries.last().map_or(append.base, |entry| entry.id);

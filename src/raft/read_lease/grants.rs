@@ -1,0 +1,317 @@
+//! The leader's side: to whom read leases were granted, and until when commits wait for them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{GrantCounters, ReadLeaseHolder, RecallReason};
+use crate::raft::digest::Digest;
+use crate::raft::progress::Progress;
+use crate::raft::{ReadGrant, RoundId};
+use crate::sync::Ordering;
+use crate::time::Instant;
+use crate::types::{LogIndex, NodeId};
+
+/// How long a holder that was too slow is granted nothing; twice as long each time, up to the second.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// The read leases that this leadership has granted and that may not be over. It ends with the leadership:
+/// no other leader exists before they are over (Theorem 5).
+#[derive(Clone, Debug, Default)]
+pub(in crate::raft) struct Grants {
+    tenures: BTreeMap<NodeId, Tenure>,
+    /// Holders that were too slow.
+    rests: BTreeMap<NodeId, Rest>,
+    held_back: Option<HeldBack>,
+}
+
+/// One member holds a read lease without interruption, as far as this leader knows.
+#[derive(Clone, Debug)]
+struct Tenure {
+    /// What was committed when it began: the holder may not have acknowledged that (RL2).
+    floor: LogIndex,
+    /// Commits wait for the holder until then, by both clocks.
+    until: Instant,
+    /// The newest round in which it was granted.
+    round: RoundId,
+    /// It is not renewed any more.
+    is_recalled: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Rest {
+    until: Instant,
+    length: Duration,
+}
+
+/// A quorum holds more than some holder has acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    since: Instant,
+    /// What a quorum held then.
+    index: LogIndex,
+}
+
+impl HeldBack {
+    /// Whether it is `holder` that has not acknowledged it.
+    fn is_by(&self, holder: NodeId, peers: &BTreeMap<NodeId, Progress>) -> bool {
+        let progress = peers.get(&holder);
+        progress.is_none_or(|progress| progress.matched < self.index)
+    }
+}
+
+/// What may be granted at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::raft) struct Terms {
+    pub(super) now: Instant,
+    /// No more than is left of the leader's own lease (RL2).
+    pub(super) length: Duration,
+    /// When everything granted on these terms is over for the leader: the end of the promises that its lease
+    /// rests on.
+    pub(super) until: Instant,
+    pub(super) commit: LogIndex,
+    pub(super) round: RoundId,
+}
+
+impl Grants {
+    /// Grants `peer` what it asks for, if it may have it. Its name is answered once (RL2).
+    pub(in crate::raft) fn grant(
+        &mut self,
+        peer: NodeId,
+        progress: &mut Progress,
+        terms: &Terms,
+    ) -> Option<ReadGrant> {
+        if !progress.wants_read_lease || !progress.is_whole() || progress.needs_state {
+            return None;
+        }
+        let resting = |rest: &Rest| !terms.now.certainly_after(rest.until);
+        let floor = match self.tenures.get_mut(&peer) {
+            Some(tenure) if tenure.is_recalled => return None,
+            Some(tenure) => {
+                tenure.until = tenure.until.max(terms.until);
+                tenure.round = terms.round;
+                tenure.floor
+            }
+            // It would hold commits up at once.
+            None if progress.matched < terms.commit && !planted!(HolderAdmittedBehind) => {
+                return None;
+            }
+            None if self.rests.get(&peer).is_some_and(resting) => return None,
+            None => {
+                let tenure = Tenure {
+                    floor: terms.commit,
+                    until: terms.until,
+                    round: terms.round,
+                    is_recalled: false,
+                };
+                self.tenures.insert(peer, tenure);
+                terms.commit
+            }
+        };
+        progress.wants_read_lease = planted!(GrantPerHeartbeat);
+        Some(ReadGrant {
+            length: terms.length,
+            floor: if planted!(ReadLeaseNoFloor) {
+                LogIndex(0)
+            } else {
+                floor
+            },
+        })
+    }
+
+    /// Whether `peer` may hold a read lease. Its reads wait for what it has acknowledged, so it is told at
+    /// once of what may be committed.
+    pub(in crate::raft) fn contains(&self, peer: NodeId) -> bool {
+        self.tenures.contains_key(&peer)
+    }
+
+    /// No read lease is outstanding.
+    pub(in crate::raft) fn is_empty(&self) -> bool {
+        self.tenures.is_empty()
+    }
+
+    /// What may be committed: what every holder has acknowledged (RL4). A member that was removed has its say
+    /// until its lease is over (RL9).
+    pub(in crate::raft) fn gate(
+        &self,
+        peers: &BTreeMap<NodeId, Progress>,
+        leaving: &BTreeMap<NodeId, Instant>,
+    ) -> Option<LogIndex> {
+        planted!(NoCommitGate => return None);
+        let has_a_say =
+            |holder: &&NodeId| !(planted!(RemovedGateForgotten) && leaving.contains_key(holder));
+        let matched = |holder: &NodeId| match peers.get(holder) {
+            Some(progress) => progress.matched,
+            None => LogIndex(0),
+        };
+        self.tenures.keys().filter(has_a_say).map(matched).min()
+    }
+
+    /// Notes that a quorum holds everything up to `held`, and that all up to `commit` is committed.
+    pub(in crate::raft) fn note_commit(
+        &mut self,
+        now: Instant,
+        held: LogIndex,
+        commit: LogIndex,
+        counters: &GrantCounters,
+    ) {
+        if let Some(past) = self.held_back.take_if(|past| commit >= past.index) {
+            let nanos = now.at_most_since(past.since).as_nanos();
+            let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+            counters.held_back_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
+        if held > commit && self.held_back.is_none() && !self.is_empty() {
+            self.held_back = Some(HeldBack {
+                since: now,
+                index: held,
+            });
+        }
+    }
+
+    /// When something has to be done about a holder for which commits wait: the earlier of that it is
+    /// recalled and that its lease is over. `None` while no commit waits.
+    pub(in crate::raft) fn due(
+        &self,
+        max_write_delay: Duration,
+        peers: &BTreeMap<NodeId, Progress>,
+    ) -> Option<Instant> {
+        let held_back = self.held_back?;
+        let slow = self
+            .tenures
+            .iter()
+            .filter(|(holder, _)| held_back.is_by(**holder, peers));
+        let due = slow.map(|(_, tenure)| match tenure.is_recalled {
+            true => tenure.until,
+            false => tenure.until.min(held_back.since + max_write_delay),
+        });
+        due.reduce(Instant::min)
+    }
+
+    /// Forgets what is over at `now`.
+    pub(super) fn expire(&mut self, now: Instant, counters: &GrantCounters) {
+        self.tenures.retain(|_, tenure| {
+            let is_over = now.certainly_after(tenure.until);
+            if is_over && tenure.is_recalled {
+                counters.waited_out.fetch_add(1, Ordering::Relaxed);
+            }
+            !is_over
+        });
+        let holders = self.tenures.len() as u64;
+        counters.holders.store(holders, Ordering::Relaxed);
+    }
+
+    /// Renews no more what `chosen` hold, and tells whom to ask for it.
+    pub(super) fn recall(
+        &mut self,
+        reason: RecallReason,
+        counters: &GrantCounters,
+        chosen: impl Fn(NodeId) -> bool,
+    ) -> Vec<NodeId> {
+        let mut asked = Vec::new();
+        for (holder, tenure) in &mut self.tenures {
+            if !tenure.is_recalled && chosen(*holder) {
+                tenure.is_recalled = true;
+                counters.recalls[reason as usize].fetch_add(1, Ordering::Relaxed);
+                asked.push(*holder);
+            }
+        }
+        planted!(HolderDroppedAtOnce => self.tenures.retain(|_, tenure| !tenure.is_recalled));
+        asked
+    }
+
+    /// The same for holders for which commits have waited longer than `patience`. They get none again for a
+    /// while (RL10).
+    pub(super) fn recall_slow(
+        &mut self,
+        now: Instant,
+        patience: Duration,
+        peers: &BTreeMap<NodeId, Progress>,
+        counters: &GrantCounters,
+    ) -> Vec<NodeId> {
+        let held_back = self.held_back;
+        let held_back = held_back.filter(|it| now.certainly_after(it.since + patience));
+        let Some(held_back) = held_back else {
+            return Vec::new();
+        };
+        let is_slow = |holder| held_back.is_by(holder, peers);
+        let slow = self.recall(RecallReason::Slow, counters, is_slow);
+        for holder in &slow {
+            self.rest(*holder, now);
+        }
+        slow
+    }
+
+    /// Who holds one, or may do so yet.
+    pub(super) fn holders(
+        &self,
+        now: Instant,
+        peers: &BTreeMap<NodeId, Progress>,
+    ) -> impl Iterator<Item = ReadLeaseHolder> {
+        let held_back = self.held_back;
+        self.tenures
+            .iter()
+            .map(move |(member, tenure)| ReadLeaseHolder {
+                member: *member,
+                remaining: tenure.until.at_most_since(now),
+                holds_back: held_back.is_some_and(|it| it.is_by(*member, peers)),
+            })
+    }
+
+    /// `holder` is granted nothing for a while.
+    fn rest(&mut self, holder: NodeId, now: Instant) {
+        let before = self.rests.get(&holder).map(|rest| rest.length);
+        let length = before.map_or(REST_MIN, |length| (length * 2).min(REST_MAX));
+        let until = now + length;
+        self.rests.insert(holder, Rest { until, length });
+    }
+
+    /// `holder` has no read lease of a round up to `round`, and will accept none.
+    pub(super) fn returned(&mut self, holder: NodeId, round: RoundId) {
+        let is_over = |tenure: &Tenure| tenure.round <= round;
+        if self.tenures.get(&holder).is_some_and(is_over) {
+            self.tenures.remove(&holder);
+        }
+    }
+
+    /// The clock ran backwards to `now`. No promise was for longer than `promise`, so everything is over then.
+    pub(in crate::raft) fn clock_went_back(&mut self, now: Instant, promise: Duration) {
+        for tenure in self.tenures.values_mut() {
+            tenure.until = now + promise;
+        }
+        for rest in self.rests.values_mut() {
+            rest.until = rest.until.min(now + rest.length);
+        }
+        if let Some(held_back) = &mut self.held_back {
+            held_back.since = held_back.since.min(now);
+        }
+    }
+
+    /// Adds every field that future behaviour depends on.
+    pub(in crate::raft) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            tenures,
+            rests,
+            held_back,
+        } = self;
+        digest.value(&(tenures.len(), rests.len()));
+        for (holder, tenure) in tenures {
+            let Tenure {
+                floor,
+                until,
+                round,
+                is_recalled,
+            } = tenure;
+            digest.value(&(holder, floor, round, is_recalled));
+            digest.deadline(*until);
+        }
+        for (holder, rest) in rests {
+            let Rest { until, length } = rest;
+            digest.value(&(holder, length));
+            digest.deadline(*until);
+        }
+        digest.value(&held_back.map(|held_back| held_back.index));
+        if let Some(held_back) = held_back {
+            digest.since(held_back.since);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The read lease of one replica, as it holds it.
+
+use std::sync::Arc;
+
+use crate::raft::RoundId;
+use crate::raft::digest::Digest;
+use crate::raft::published::LeaseCell;
+
+/// The read lease of this replica, and which grants it does not accept.
+#[derive(Clone, Debug, Default)]
+pub(in crate::raft) struct Holder {
+    /// What readers share while it holds one: one object for each tenure, whose floor never changes.
+    pub(super) cell: Option<Arc<LeaseCell>>,
+    /// The name of the newest grant that was accepted.
+    pub(super) accepted: RoundId,
+    /// Grants of the leader of this term are refused that were made in this round or before (RL7).
+    pub(super) refused_through: Option<RoundId>,
+}
+
+impl Holder {
+    /// Gives this replica, which is a copy of another, a cell of its own.
+    pub(in crate::raft) fn detach(&mut self) -> Option<&Arc<LeaseCell>> {
+        if let Some(cell) = &mut self.cell {
+            *cell = Arc::new(cell.fork());
+        }
+        self.cell.as_ref()
+    }
+
+    /// Adds every field that future behaviour depends on.
+    pub(in crate::raft) fn digest(&self, digest: &mut Digest) {
+        let Self {
+            cell,
+            accepted,
+            refused_through,
+        } = self;
+        digest.value(&(accepted, refused_through, cell.is_some()));
+        if let Some(cell) = cell {
+            digest.value(&(cell.term, cell.floor, cell.longest()));
+            digest.deadline(cell.until());
+        }
+    }
+}
