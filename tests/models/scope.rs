@@ -128,6 +128,7 @@ pub(crate) fn timing(promise: u64, margin: u64) -> Timing {
         max_drift_ppm: 0,
         clock_granularity: units(0),
         lease_enabled: true,
+        ..TimingOptions::default()
     })
     .expect("fit each other")
 }

@@ -78,6 +78,12 @@ marks! {
     LeaderRemoved,
     RemovedKnows,
     AdjacentQuorumsJudged,
+    // Read leases.
+    ReadLeaseHeld,
+    ReadLeaseRecalled,
+    ReadLeaseReturned,
+    ReadLeaseWaitedOut,
+    CommitHeldBack,
     // Sessions and clients.
     BatchOfSeveral,
     LeftForTheNextBatch,
@@ -101,6 +107,9 @@ marks! {
     FencedWriteRefused,
     // Checkers that had something to judge.
     RivalLeaseJudged,
+    RivalReadLeaseJudged,
+    CommitPastHoldersJudged,
+    ReadLeaseFreshnessJudged,
     SucceededLeaderJudged,
     BurnedLeaderJudged,
     FreshnessJudged,

@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     StateHash,
     NeedState,
     Forgotten,
+    ReadLease,
 }
 
 impl Kind {
@@ -51,6 +52,7 @@ impl Kind {
             Message::StateHash(_) => Self::StateHash,
             Message::NeedState => Self::NeedState,
             Message::Forgotten(_) => Self::Forgotten,
+            Message::Recall(_) | Message::Returned(_) => Self::ReadLease,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What one run is made of, drawn from its seed: each run draws its own probabilities.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use leasehold::node::AutoCompaction;
@@ -75,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) timing: Timing,
     /// What some processes start with instead, as if the settings had been changed in between.
     pub(crate) other_timing: Option<Timing>,
+    /// Who asks for read leases, if anybody does.
+    pub(crate) read_leases: Option<ReadLeases>,
     /// How wrong a machine's better clock may be.
     pub(crate) drift_ppm: u32,
     /// The worse clock of every machine is slewed far beyond that.
@@ -146,6 +149,10 @@ impl Options {
         let spares = if moves { members.between(0, 2) } else { 0 };
         let nodes = nodes + spares as usize;
         let other_timing = retimed.chance(0.1).then(|| retime(&timing, &mut retimed));
+        let mut read_leases = Dice::new(seed, "read leases", 0);
+        let read_leases = read_leases
+            .chance(0.4)
+            .then(|| ReadLeases::draw(&mut read_leases));
         Self {
             seed,
             profile,
@@ -154,6 +161,7 @@ impl Options {
             moves,
             timing,
             other_timing,
+            read_leases,
             drift_ppm: timing.max_drift_ppm,
             slewed: false,
             faulty_for: seconds.unwrap_or(length) * SECOND,
@@ -226,6 +234,7 @@ impl Options {
             moves: false,
             timing: Timing::default(),
             other_timing: None,
+            read_leases: None,
             drift_ppm: 0,
             slewed: false,
             faulty_for: 0,
@@ -255,6 +264,47 @@ impl Options {
             readable: true,
             aloud: false,
         }
+    }
+}
+
+/// Who asks for read leases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadLeases {
+    /// A bit for each node.
+    pub(crate) members: u64,
+    pub(crate) max_write_delay: Duration,
+}
+
+impl ReadLeases {
+    fn draw(dice: &mut Dice) -> Self {
+        let some = dice.between(1, 31);
+        Self {
+            members: *dice.pick(&[u64::MAX, u64::MAX, some]),
+            max_write_delay: Duration::from_millis(*dice.pick(&[5, 50, 50, 300])),
+        }
+    }
+
+    /// Everybody, with the usual patience.
+    pub(crate) const ALL: Self = Self {
+        members: u64::MAX,
+        max_write_delay: Duration::from_millis(50),
+    };
+
+    /// The timing of `node`.
+    pub(crate) fn set(self, timing: Timing, node: usize) -> Timing {
+        let timing = Timing::new(TimingOptions {
+            read_lease_enabled: self.members >> node & 1 == 1,
+            read_lease_max_write_delay: self.max_write_delay,
+            ..*timing
+        });
+        timing.expect("the relations do not speak of read leases")
+    }
+}
+
+impl fmt::Display for ReadLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (members, delay) = (self.members, self.max_write_delay.as_millis());
+        write!(f, "read-leases {members} {delay}ms")
     }
 }
 
@@ -306,6 +356,7 @@ fn fitting(dice: &mut Dice, duration: Duration, drift_ppm: u32) -> Timing {
         election_timeout_max: duration * 2 + Duration::from_millis(200),
         step_down_after: duration + duration / dice.between(1, 10) as u32,
         lease_enabled: true,
+        ..TimingOptions::default()
     };
     Timing::new(options).expect("the relations are kept by how it was drawn")
 }

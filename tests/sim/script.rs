@@ -25,7 +25,7 @@ use crate::disk::Ending;
 use crate::machine::Thread;
 use crate::nemesis::{Fault, Planned, Target, Way, When};
 use crate::network::{Aim, Kind, Quality};
-use crate::options::{Options, Profile};
+use crate::options::{Options, Profile, ReadLeases};
 use crate::watches::WatchLimits;
 
 /// A run, and what it is kept for.
@@ -87,6 +87,9 @@ pub(crate) fn write(options: &Options) -> String {
     }
     if options.moves {
         text += "moves\n";
+    }
+    if let Some(read_leases) = &options.read_leases {
+        let _ = writeln!(text, "{read_leases}");
     }
     write_timing(&mut text, "", &options.timing);
     if let Some(other) = &options.other_timing {
@@ -226,6 +229,12 @@ fn read_line(
         }
         "founders" => options.founders = words.number()?,
         "moves" => options.moves = true,
+        "read-leases" => {
+            options.read_leases = Some(ReadLeases {
+                members: words.number()?,
+                max_write_delay: words.duration()?,
+            });
+        }
         "slewed" => options.slewed = true,
         "other" => {
             let other = timings.other.get_or_insert(timings.usual);
@@ -330,7 +339,7 @@ const THREADS: [(&str, Thread); 5] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 16] = [
+const KINDS: [(&str, Kind); 17] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -347,6 +356,7 @@ const KINDS: [(&str, Kind); 16] = [
     ("state-hash", Kind::StateHash),
     ("need-state", Kind::NeedState),
     ("forgotten", Kind::Forgotten),
+    ("read-lease", Kind::ReadLease),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

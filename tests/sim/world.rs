@@ -434,6 +434,10 @@ impl World {
         let members = members(self.options.founders);
         let other = self.options.other_timing.filter(|_| seed.is_multiple_of(2));
         let timing = other.unwrap_or(self.options.timing);
+        let timing = match self.options.read_leases {
+            Some(read_leases) => read_leases.set(timing, node),
+            None => timing,
+        };
         let start = self.recover(node, &configuration);
         let machine = &mut self.machines[node];
         machine.disk.clear_received();

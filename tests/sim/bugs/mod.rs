@@ -31,7 +31,7 @@ use leasehold::planted::Bug;
 use leasehold::raft::{Timing, TimingOptions};
 
 use crate::many::computed_by_this_thread;
-use crate::options::{Options, Profile};
+use crate::options::{Options, Profile, ReadLeases};
 use crate::run::run;
 use cases::{BEYOND, CASES, WITHOUT};
 
@@ -52,6 +52,14 @@ enum Aim {
     Compacted,
     /// The same with three founders or more and two who wait, and members change.
     Moved,
+    /// The same with three founders or more, all of which ask for read leases and are read from often.
+    Read,
+    /// The same, and members change.
+    ReadMoved,
+    /// One play of `schedule.rs`, with read leases.
+    PlayRead(u64),
+    /// The same, and threads often lose the processor.
+    PlayReadPreempted(u64),
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -109,7 +117,20 @@ impl Aim {
                 options.moves = true;
                 return options;
             }
+            Self::Read => {
+                let mut options = settled(seed);
+                options.found_three();
+                options.read_from_holders();
+                return options;
+            }
+            Self::ReadMoved => {
+                let mut options = Self::Moved.options(seed);
+                options.read_from_holders();
+                return options;
+            }
             Self::Play(play)
+            | Self::PlayRead(play)
+            | Self::PlayReadPreempted(play)
             | Self::PlayOfFive(play)
             | Self::PlayPreempted(play)
             | Self::PlayTight(play)
@@ -123,6 +144,16 @@ impl Aim {
         options.play = Some(play);
         match self {
             Self::PlayOfFive(_) => options.found(5),
+            Self::PlayRead(_) => {
+                options.found_three();
+                options.read_from_holders();
+            }
+            Self::PlayReadPreempted(_) => {
+                options.found_three();
+                options.read_from_holders();
+                options.preempt = 0.2;
+                options.preempt_max = 400 * crate::clock::MS;
+            }
             Self::PlayPreempted(_) => {
                 options.preempt = 0.2;
                 options.preempt_max = 400 * crate::clock::MS;
@@ -146,6 +177,8 @@ impl Aim {
     fn named(name: &str) -> Option<Self> {
         let kinds = [
             Self::Play,
+            Self::PlayRead,
+            Self::PlayReadPreempted,
             Self::PlayOfFive,
             Self::PlayPreempted,
             Self::PlayTight,
@@ -164,6 +197,8 @@ impl Aim {
             Self::Lockers,
             Self::Compacted,
             Self::Moved,
+            Self::Read,
+            Self::ReadMoved,
         ];
         let mut all = plays.chain(drawn);
         all.find(|aim| aim.name() == name)
@@ -178,7 +213,11 @@ impl Aim {
             Self::Lockers => "as drawn, six users of locks".to_owned(),
             Self::Compacted => "as drawn, logs cut close".to_owned(),
             Self::Moved => "as drawn, members change".to_owned(),
+            Self::Read => "as drawn, read leases".to_owned(),
+            Self::ReadMoved => "as drawn, read leases, members change".to_owned(),
             Self::Play(play) => format!("play {play}"),
+            Self::PlayRead(play) => format!("play {play}, read leases"),
+            Self::PlayReadPreempted(play) => format!("play {play}, read leases, preempted"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),
             Self::PlayTight(play) => format!("play {play}, least margin"),
@@ -204,6 +243,13 @@ impl Options {
             self.nodes += 3 - self.founders;
             self.founders = 3;
         }
+    }
+
+    /// Everybody asks for a read lease, and is read from often.
+    fn read_from_holders(&mut self) {
+        self.read_leases = Some(ReadLeases::ALL);
+        self.probe_every = Some(4 * crate::clock::MS);
+        self.think = self.think.min(20 * crate::clock::MS);
     }
 
     /// The usual promise for all, with so many milliseconds of margin: the least for this drift.
@@ -631,7 +677,7 @@ fn every_rule_has_a_bug_or_a_reason() {
         .iter()
         .flat_map(|(rules, _)| rules.split(", "))
         .collect();
-    let rules = [("P", 39), ("A", 28), ("T", 21), ("N", 9)];
+    let rules = [("P", 39), ("A", 28), ("T", 21), ("N", 9), ("RL", 11)];
     for (list, last) in rules {
         for number in 1..=last {
             let rule = format!("{list}{number}");

@@ -6,6 +6,7 @@
 //! node's own clock; and again of every leader that has been succeeded, whenever it does anything.
 
 use leasehold::api::ReadPath;
+use leasehold::raft::Status;
 use leasehold::types::{LogIndex, Term};
 
 use super::{Violation, id, violation};
@@ -66,6 +67,20 @@ impl Lease {
             if other != node && process.is_some_and(|p| p.lease.is_some()) {
                 marks.hit(Mark::RivalLeaseJudged);
             }
+            if process.is_some_and(|p| p.published.read_lease().is_some()) {
+                marks.hit(Mark::RivalReadLeaseJudged);
+            }
+            if let Some(older) = may_read(real, machine)
+                && other != node
+                && older < term
+            {
+                let what = format!(
+                    "{} is elected in {term} while {} holds a read lease of {older}",
+                    id(node),
+                    id(other)
+                );
+                return violation("L1 exclusivity", what);
+            }
             if let Some(older) = holds(real, machine)
                 && older < term
             {
@@ -114,6 +129,29 @@ impl Lease {
         violation("P9 a burned lease stays void", what)
     }
 
+    /// L1 for the holder of a read lease whose leader has been succeeded.
+    pub(crate) fn held(
+        &self,
+        real: Nanos,
+        machine: &Machine,
+        node: usize,
+        marks: &mut Marks,
+    ) -> Result<(), Violation> {
+        let Some(term) = may_read(real, machine) else {
+            return Ok(());
+        };
+        marks.hit(Mark::ReadLeaseHeld);
+        if term < self.highest {
+            let what = format!(
+                "{} holds a read lease of {term} after {}",
+                id(node),
+                self.highest
+            );
+            return violation("L1 exclusivity", what);
+        }
+        Ok(())
+    }
+
     /// L1 for a permit.
     pub(crate) fn permitted(&self, real: Nanos, node: usize, term: Term) -> Result<(), Violation> {
         if term < self.highest {
@@ -147,6 +185,59 @@ pub(crate) fn fresh(
         return violation("L2 freshness", what);
     }
     Ok(())
+}
+
+/// L9: the leader of a term commits nothing that a holder of a read lease of it does not have on its disk, or
+/// that was committed before its tenure.
+pub(crate) fn holders_have_it(
+    real: Nanos,
+    node: usize,
+    status: &Status,
+    machines: &[Machine],
+    marks: &mut Marks,
+) -> Result<(), Violation> {
+    for (holder, machine) in machines.iter().enumerate() {
+        if holder == node || may_read(real, machine) != Some(status.term) {
+            continue;
+        }
+        marks.hit(Mark::CommitPastHoldersJudged);
+        let process = machine.process.as_ref().expect("it holds a read lease");
+        let lease = process.published.read_lease().expect("it holds one");
+        let has = machine.disk.term_at(status.commit).is_some();
+        if !has && lease.floor < status.commit {
+            let what = format!(
+                "{} commits {} without {}, which holds a read lease from {} on",
+                id(node),
+                status.commit,
+                id(holder),
+                lease.floor
+            );
+            return violation("L9 no commit past a holder", what);
+        }
+    }
+    Ok(())
+}
+
+/// What has become of the read leases that `machine` has granted in this life.
+pub(crate) fn mark_grants(machine: &Machine, marks: &mut Marks) {
+    let Some(process) = &machine.process else {
+        return;
+    };
+    let counters = process.published.grant_counters();
+    if counters.waited_out() > 0 {
+        marks.hit(Mark::ReadLeaseWaitedOut);
+    }
+    if !counters.held_back().is_zero() {
+        marks.hit(Mark::CommitHeldBack);
+    }
+}
+
+/// The term in which `machine` could answer a read by its read lease right now.
+fn may_read(real: Nanos, machine: &Machine) -> Option<Term> {
+    let lease = machine.process.as_ref()?.published.read_lease()?;
+    lease
+        .is_valid(machine.clock.read(real))
+        .then_some(lease.term)
 }
 
 /// The term in which `machine` could answer a read by its lease right now.

@@ -68,6 +68,8 @@ pub(crate) struct Counts {
     pub(crate) quorum_reads: u64,
     pub(crate) stale_reads: u64,
     pub(crate) follower_reads: u64,
+    /// Reads under a read lease.
+    pub(crate) held_reads: u64,
     /// Reads of a state whose age was proved, on request.
     pub(crate) bounded_reads: u64,
     /// Reads that said how old their state was at most.
@@ -95,6 +97,7 @@ impl Counts {
         self.quorum_reads += other.quorum_reads;
         self.stale_reads += other.stale_reads;
         self.follower_reads += other.follower_reads;
+        self.held_reads += other.held_reads;
         self.bounded_reads += other.bounded_reads;
         self.ages += other.ages;
         self.early_reads += other.early_reads;
@@ -280,7 +283,16 @@ impl Judge {
             let kept = (self.client_leases).committed(real, self.logs.committed(), marks);
             self.lease_broken(kept);
         }
+        let marks = &mut self.marks;
+        let broken = (self.lease).held(real, &machines[node], node, marks);
+        self.lease_broken(broken);
+        if led && after.commit > before.commit {
+            let marks = &mut self.marks;
+            let broken = lease::holders_have_it(real, node, after, machines, marks);
+            self.lease_broken(broken);
+        }
         if leads {
+            lease::mark_grants(&machines[node], &mut self.marks);
             let marks = &mut self.marks;
             let broken = (self.lease).silent(real, node, after.term, &machines[node], marks);
             self.lease_broken(broken);
@@ -317,6 +329,11 @@ impl Judge {
         if matches!(envelope.message, Message::TimeoutNow(_)) {
             self.lease.burned = self.lease.burned.max(Some((envelope.term, node)));
             self.promises.burns(node, envelope.term);
+        }
+        match envelope.message {
+            Message::Recall(_) => self.marks.hit(Mark::ReadLeaseRecalled),
+            Message::Returned(_) => self.marks.hit(Mark::ReadLeaseReturned),
+            _ => {}
         }
         let mirror = self.logs.of(node);
         let holds = durable::before_it_is_said(node, envelope, &machine.disk, mirror);
@@ -419,6 +436,7 @@ impl Judge {
             ReadPath::ReadIndex => self.counts.quorum_reads += 1,
             ReadPath::Serializable => self.counts.stale_reads += 1,
             ReadPath::Follower => self.counts.follower_reads += 1,
+            ReadPath::ReadLease => self.counts.held_reads += 1,
         }
         let holds = reads::as_asked(node, read, revision, asked);
         self.check(holds);
@@ -427,7 +445,10 @@ impl Judge {
             return;
         }
         if read.path != ReadPath::Serializable {
-            self.marks.hit(Mark::FreshnessJudged);
+            self.marks.hit(match read.path {
+                ReadPath::ReadLease => Mark::ReadLeaseFreshnessJudged,
+                _ => Mark::FreshnessJudged,
+            });
             let holds = lease::fresh(real, node, read.path, revision, asked.exposed);
             self.check(holds);
         }
