@@ -626,7 +626,10 @@ fn comments(code: &str) -> impl Iterator<Item = (usize, &str)> {
 fn rules_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.filter(|word| {
-        let (family, number) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+        let first = word.chars().next().map_or(0, char::len_utf8);
+        let (family, number) = word
+            .strip_prefix("RL")
+            .map_or(word.split_at(first), |number| ("R", number));
         // Percentiles are no rules.
         let is_percentile = matches!(*word, "P50" | "P90" | "P95" | "P99");
         "NPAQFHMTSXDRLCEKWO".contains(family)
