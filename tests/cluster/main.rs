@@ -39,6 +39,7 @@ mod mixed_copies;
 mod once;
 mod pins;
 mod quota;
+mod read_leases;
 mod reads;
 mod recipes;
 mod recorded;

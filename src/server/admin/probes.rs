@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls_pki_types::UnixTime;
 
 use crate::api::Class;
-use crate::raft::{Invalidation, Status};
+use crate::raft::{Invalidation, RecallReason, Status};
 use crate::server::admin::{AdminSource, Answer, Check};
 use crate::server::metrics::{AlarmType, ConnectionMetrics, HashCheck, Metrics, OperationKind};
 use crate::server::session::Sessions;
@@ -235,6 +235,7 @@ impl NodeProbes {
     /// knowing what a metric is.
     pub(crate) fn refresh(&self, metrics: &Metrics) {
         self.refresh_lease(metrics);
+        self.refresh_read_lease(metrics);
         self.refresh_raft(metrics);
         self.refresh_work(metrics);
         self.refresh_storage(metrics);
@@ -271,6 +272,28 @@ impl NodeProbes {
             .absolute(counters.assumption_violations());
         for reason in Invalidation::ALL {
             lease.invalidations[reason].absolute(counters.invalidations(reason));
+        }
+    }
+
+    fn refresh_read_lease(&self, metrics: &Metrics) {
+        let (now, published) = (self.node.clock.now(), &self.node.published);
+        let (held, granted) = (published.read_lease_counters(), published.grant_counters());
+        let lease = &metrics.read_lease;
+        let remaining = published.read_lease().and_then(|cell| cell.remaining(now));
+        lease
+            .remaining_seconds
+            .set(remaining.unwrap_or_default().as_secs_f64());
+        lease.renewals.absolute(held.renewals());
+        lease.rejections.absolute(held.rejections());
+        lease.holders.set(granted.holders() as f64);
+        lease.grants.absolute(granted.grants());
+        lease.waited_out.absolute(granted.waited_out());
+        let held_back = u64::try_from(granted.held_back().as_millis());
+        lease
+            .commit_held_back_milliseconds
+            .absolute(held_back.unwrap_or(u64::MAX));
+        for reason in RecallReason::ALL {
+            lease.recalls[reason].absolute(granted.recalls(reason));
         }
     }
 

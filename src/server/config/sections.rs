@@ -98,6 +98,7 @@ const SECTIONS: &[&[Setting]] = &[
     RaftSettings::SETTINGS,
     SnapshotConfig::SETTINGS,
     LeaderLeaseSettings::SETTINGS,
+    ReadLeaseSettings::SETTINGS,
     LeaseSettings::SETTINGS,
     RequestSettings::SETTINGS,
     AdmissionOptions::SETTINGS,
@@ -213,6 +214,17 @@ settings! {
             "Safety margin: how much earlier than the promise the leader lease ends";
         max_drift_ppm: u32 = "20000" in integer(1..=DRIFT_PPM_MAX),
             "Maximum rate error of a machine's clock, in parts per million, at most 20000";
+    }
+}
+
+settings! {
+    pub(super) struct ReadLeaseSettings in "read_lease" {
+        enabled: bool = "false" in boolean(),
+            "Whether this node asks its leader for a read lease, by which it serves linearizable reads \
+             without asking the leader; commits then wait for this node";
+        max_write_delay: Duration = "50ms" in duration(Duration::from_millis(1)..=HOUR),
+            "How long this node, as the leader, lets commits wait for the holder of a read lease before \
+             it recalls that; above the round trip to the holder";
     }
 }
 

@@ -1,13 +1,14 @@
 //! Timeouts of consensus and of the leader lease.
 
 use super::error::ConfigError;
-use super::sections::{LeaderLeaseSettings, RaftSettings};
+use super::sections::{LeaderLeaseSettings, RaftSettings, ReadLeaseSettings};
 use super::source::Values;
 use crate::raft::{Timing, TimingError, TimingOptions};
 
 /// The timing. [`Timing::new`] checks the relations between its parts.
 pub(super) fn timing(values: &Values, raft: &RaftSettings) -> Result<Timing, ConfigError> {
     let lease = LeaderLeaseSettings::read(values)?;
+    let read_lease = ReadLeaseSettings::read(values)?;
     let options = TimingOptions {
         heartbeat_interval: raft.heartbeat_interval,
         election_timeout_min: raft.election_timeout_min,
@@ -17,6 +18,8 @@ pub(super) fn timing(values: &Values, raft: &RaftSettings) -> Result<Timing, Con
         max_clock_skew: lease.max_clock_skew,
         max_drift_ppm: lease.max_drift_ppm,
         lease_enabled: lease.enabled,
+        read_lease_enabled: read_lease.enabled,
+        read_lease_max_write_delay: read_lease.max_write_delay,
         ..TimingOptions::default()
     };
     Timing::new(options).map_err(|error| ConfigError::Relation {
