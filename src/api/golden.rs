@@ -197,7 +197,7 @@ fn the_bytes_of_every_reply_are_pinned() {
         (ResponseBody::OpenSession { id: SessionId(6) }, "03 06"),
         (
             ResponseBody::Status(status),
-            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00 00 00 00000000 00",
+            "04 00 00 00 00 00 00 00 00 0000 0000 0000 000000 00 00 00 00 00 00 0000000000 00",
         ),
         (ResponseBody::MoveLeader, "05"),
         (ResponseBody::Compact, "06"),

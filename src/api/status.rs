@@ -69,10 +69,10 @@ pub struct ReadCounts {
     pub read_index: u64,
     /// At a follower, with a read index from the leader.
     pub follower: u64,
-    /// Under a read lease that the node held of its leader.
-    pub read_lease: u64,
     /// Local reads, possibly stale.
     pub serializable: u64,
+    /// Under a read lease that the node held of its leader.
+    pub read_lease: u64,
 }
 
 /// The compacted history of a node, and how much of it is removed from disk.

@@ -225,14 +225,6 @@ impl Timing {
         Ok(Self(options))
     }
 
-    /// The same, for a node that asks for read leases or does not.
-    pub(super) fn with_read_lease(self, enabled: bool) -> Self {
-        Self(TimingOptions {
-            read_lease_enabled: enabled,
-            ..self.0
-        })
-    }
-
     /// For how long after a start a candidate may still count a vote that was given before it. It counts
     /// none for longer than its own election timeout; the rest is for clocks that run apart.
     pub(super) fn earlier_votes_count(&self) -> Duration {

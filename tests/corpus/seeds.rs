@@ -218,7 +218,7 @@ fn refusal() -> ServerFrame {
 fn heartbeat() -> Heartbeat {
     Heartbeat {
         round: RoundId(5),
-        promise: std::time::Duration::from_millis(500),
+        promise: Duration::from_millis(500),
         commit: LogIndex(2),
         fresh: Some(Fresh {
             name: RoundId(3),
@@ -267,7 +267,7 @@ fn raft() -> Raft {
                     first: LogId::new(LogIndex(1), Term(1)),
                     hash: 0,
                 },
-                promise: std::time::Duration::from_millis(500),
+                promise: Duration::from_millis(500),
                 transfer_from: Some(Term(2)),
             })),
             says(Message::Heartbeat(heartbeat())),

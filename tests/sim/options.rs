@@ -285,6 +285,7 @@ impl ReadLeases {
     }
 
     /// Everybody, with the usual patience.
+    #[cfg(leasehold_bugs)]
     pub(crate) const ALL: Self = Self {
         members: u64::MAX,
         max_write_delay: Duration::from_millis(50),

@@ -313,7 +313,7 @@ impl Rates {
         let reads = now.reads.iter().filter_map(|(name, now)| {
             let before = past.reads.get(name)?;
             let rates = [
-                rate(before.lease, now.lease),
+                rate(before.lease + before.read_lease, now.lease + now.read_lease),
                 rate(before.read_index, now.read_index),
                 rate(before.follower, now.follower),
                 rate(before.serializable, now.serializable),

@@ -460,7 +460,7 @@ impl Consensus {
         self.retired = true;
         let led = matches!(self.role, RoleState::Leader(_));
         let is_clear = self.has_no_grants() || planted!(ReleaseKeepsGrants);
-        self.void_read_lease(Invalidation::Retired);
+        self.give_back_read_lease();
         if !planted!(ReleaseWhileServing) {
             self.leave_leadership(Invalidation::Retired);
         }
@@ -832,6 +832,7 @@ impl Consensus {
         if !deposed {
             self.published.end_lease();
         }
+        self.published.grant_counters().end_leadership();
         // Local reads are sent to the next leader. A follower asks again by itself.
         for reader in leader.reads.drain() {
             if let Reader::Local(id, mode) = reader {

@@ -133,17 +133,14 @@ impl Consensus {
         self.send(leader, Message::Returned(round));
     }
 
-    /// Asks for read leases from now on, or gives back the one that it holds and asks for no other.
-    pub fn enable_read_lease(&mut self, now: Instant, enabled: bool) {
-        self.observe(now);
-        self.timing = self.timing.with_read_lease(enabled);
-        if !enabled
+    /// This replica stops: it gives its read lease back unasked, so that no commit waits for it.
+    pub(in crate::raft) fn give_back_read_lease(&mut self) {
+        if self.holder.cell.is_some()
             && let RoleState::Follower(follower) = &self.role
             && let Some(leader) = follower.leader
         {
             let round = follower.heard.round;
             self.return_read_lease(leader, round, Invalidation::Retired);
         }
-        self.settle();
     }
 }

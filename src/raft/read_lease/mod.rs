@@ -85,6 +85,10 @@ impl GrantCounters {
         self.holders.load(Ordering::Relaxed)
     }
 
+    pub(super) fn end_leadership(&self) {
+        self.holders.store(0, Ordering::Relaxed);
+    }
+
     fn granted(&self, count: u64) {
         self.grants.fetch_add(count, Ordering::Relaxed);
     }
