@@ -75,6 +75,14 @@ damage:
 chaos:
     CHAOS_SECONDS={{ chaos_seconds }} CHAOS_SEED={{ chaos_seed }} cargo test --locked --release --test chaos -- --nocapture --skip any_step
 
+# What a release consists of, into target/dist-files: binary, package for Debian, SBOM, checksums. Of a commit.
+dist *OUT:
+    deploy/package/dist {{ OUT }}
+
+# That package installed, run, upgraded and removed on a Debian of its own; as root, with debootstrap and systemd-nspawn.
+try-deb DEB:
+    deploy/package/try {{ DEB }}
+
 # The SDK is checked for systems that are not this one. Nothing is linked, so no C compiler for them is needed: what
 # would compile C for them writes empty files instead.
 elsewhere:

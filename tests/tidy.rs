@@ -739,6 +739,41 @@ fn documents_lead_somewhere() {
     assert_eq!(seen, [true, false, false]);
 }
 
+/// The page on versions has the numbers of the code, so that raising one is written down.
+#[test]
+fn the_page_on_versions_says_the_numbers_of_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let number = |file: &str, before: &str| {
+        let text = read(file);
+        let rest = text.split(before).nth(1).expect("the constant is there");
+        let digits = |c: &char| c.is_ascii_digit() || *c == '.';
+        rest.chars().take_while(digits).collect::<String>()
+    };
+    let rust = number("Cargo.toml", "rust-version = \"");
+    let cluster = ["oldest: ", "newest: "].map(|end| number("src/kv/command.rs", end));
+    let identity = number("src/server/disk/data_dir.rs", "FORMAT_VERSION: u32 = ");
+    let log = number("src/log/segment.rs", "FORMAT_VERSION: u32 = ");
+    let state = number("src/kv/mod.rs", "STATE_FORMAT: u32 = ");
+    let stream = number("src/wire/state/header.rs", "STREAM_FORMAT: u16 = ");
+    let page = read("docs/guide/versions.md");
+    for said in [
+        format!("| Rust that it needs: {rust} "),
+        format!("of the log) | {} to {} |", cluster[0], cluster[1]),
+        format!("identity | {identity} |"),
+        format!("vote file | {log} |"),
+        format!("| the state | {state} |"),
+        format!("that is sent | {stream} |"),
+    ] {
+        assert!(page.contains(&said), "docs/guide/versions.md: {said}");
+    }
+    let needs = format!("Rust ({rust} or newer)");
+    assert!(read("README.md").contains(&needs), "README.md: {needs}");
+    let image = format!("FROM rust:{rust}-");
+    let dockerfile = read("deploy/docker/Dockerfile");
+    assert!(dockerfile.contains(&image), "Dockerfile: {image}");
+}
+
 /// Where a page's links lead within the repository.
 fn links_in(page: &str) -> impl Iterator<Item = &str> {
     let targets = page.split("](").skip(1);
