@@ -629,7 +629,7 @@ fn rules_in(text: &str) -> impl Iterator<Item = &str> {
         let first = word.chars().next().map_or(0, char::len_utf8);
         let (family, number) = word
             .strip_prefix("RL")
-            .map_or(word.split_at(first), |number| ("R", number));
+            .map_or_else(|| word.split_at(first), |number| ("R", number));
         // Percentiles are no rules.
         let is_percentile = matches!(*word, "P50" | "P90" | "P95" | "P99");
         "NPAQFHMTSXDRLCEKWO".contains(family)
