@@ -656,6 +656,8 @@ bugs! {
     HolderAdmittedBehind "RL10" "a member becomes a holder before it has what is committed"
     GrantAfterRecall "RL6, RL7" "a grant is accepted that was recalled while it was on its way"
         ["rl07_recalled_lease_is_not_accepted_later"]
+    ReturnOfAnyLife "RL7" "what an earlier life of a holder gave back ends the read lease of this one"
+        ["raft::read_lease::grants::tests::what_an_earlier_life_gave_back_ends_nothing_of_this_one"]
     HolderDroppedAtOnce "RL7, RL10" "a leader that recalls a read lease does not wait for it"
         ["rl08_transfer_waits_for_read_leases"]
     TransferKeepsGrants "RL8" "leadership is handed over while read leases are outstanding"

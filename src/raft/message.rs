@@ -91,9 +91,9 @@ pub enum Message {
     /// The receiver has acknowledged entries to the leader of this term that its log lacks (A28). Names the
     /// newest round.
     Forgotten(RoundId),
-    /// The leader wants back every read lease that it granted the receiver in this round or before (RL7).
-    Recall(RoundId),
-    /// The sender holds no read lease that was granted in this round or before, and accepts none.
+    /// The leader wants back the read lease that it has granted the receiver (RL7).
+    Recall,
+    /// The sender holds no read lease that was granted for this name of its or one before, and accepts none.
     Returned(RoundId),
 }
 

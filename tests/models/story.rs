@@ -165,7 +165,7 @@ fn describe(message: &Message) -> String {
         Message::StateHash(m) => format!("hash at {}", m.index),
         Message::NeedState => "needs a state".to_owned(),
         Message::Forgotten(newest) => format!("forgotten {}", round(*newest)),
-        Message::Recall(newest) => format!("recall {}", round(*newest)),
+        Message::Recall => "recall".to_owned(),
         Message::Returned(newest) => format!("returned {}", round(*newest)),
     }
 }

@@ -52,7 +52,7 @@ impl Kind {
             Message::StateHash(_) => Self::StateHash,
             Message::NeedState => Self::NeedState,
             Message::Forgotten(_) => Self::Forgotten,
-            Message::Recall(_) | Message::Returned(_) => Self::ReadLease,
+            Message::Recall | Message::Returned(_) => Self::ReadLease,
         }
     }
 }

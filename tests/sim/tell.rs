@@ -81,7 +81,7 @@ fn message(message: &Message) -> String {
         Message::StateHash(m) => format!("hash at {}", m.index),
         Message::NeedState => "needs a state".to_owned(),
         Message::Forgotten(newest) => format!("forgotten #{}", round(*newest)),
-        Message::Recall(newest) => format!("recall #{}", round(*newest)),
+        Message::Recall => "recall".to_owned(),
         Message::Returned(newest) => format!("returned #{}", round(*newest)),
         Message::ReadIndex(m) => {
             let mode = format!("{:?}", m.mode).to_lowercase();

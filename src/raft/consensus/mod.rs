@@ -704,11 +704,9 @@ impl Consensus {
             (RoleState::Follower(_), Message::Forgotten(round)) if current => {
                 self.handle_forgotten(from, round);
             }
-            (RoleState::Follower(_), Message::Recall(round)) if current => {
-                self.handle_recall(from, round);
-            }
-            (RoleState::Leader(_), Message::Returned(round)) if current => {
-                self.handle_returned(from, round);
+            (RoleState::Follower(_), Message::Recall) if current => self.handle_recall(from),
+            (RoleState::Leader(_), Message::Returned(through)) if current => {
+                self.handle_returned(from, through);
             }
             (RoleState::Leader(_), Message::NeedState) if current => self.handle_need_state(from),
             (RoleState::Leader(_), Message::ReadIndex(question)) if current => {
@@ -808,7 +806,7 @@ impl Consensus {
     /// (P38). The promise made so far stays (P6).
     pub(super) fn adopt(&mut self, term: Term) {
         debug_assert!(term > self.hard.term);
-        self.forget_read_lease();
+        self.void_read_lease(Invalidation::StepDown);
         self.leave_leadership(Invalidation::StepDown);
         planted!(PromiseDropped => self.promise = VotePromise::at_start(self.now, Duration::ZERO, Duration::ZERO));
         self.hard.term = term;

@@ -49,7 +49,6 @@ impl Consensus {
             length,
             until: since + promise,
             commit: self.commit,
-            round: self.newest_round(),
         })
     }
 
@@ -86,18 +85,14 @@ impl Consensus {
             asked.extend(grants.recall_slow(now, patience, &leader.peers, counters));
             asked
         };
-        let round = self.newest_round();
         for holder in asked {
-            self.send(holder, Message::Recall(round));
+            self.send(holder, Message::Recall);
         }
     }
 
-    pub(in crate::raft) fn handle_returned(&mut self, from: NodeId, round: RoundId) {
-        if round > self.newest_round() {
-            return self.published.refuse_message();
-        }
+    pub(in crate::raft) fn handle_returned(&mut self, from: NodeId, through: RoundId) {
         if let RoleState::Leader(leader) = &mut self.role {
-            leader.grants.returned(from, round);
+            leader.grants.returned(from, through);
         }
     }
 

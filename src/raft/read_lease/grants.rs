@@ -32,8 +32,10 @@ struct Tenure {
     floor: LogIndex,
     /// Commits wait for the holder until then, by both clocks.
     until: Instant,
-    /// The newest round in which it was granted.
-    round: RoundId,
+    /// The newest name that it was granted for.
+    name: RoundId,
+    /// All of them were drawn by one life of the holder, as far as can be told.
+    is_of_one_life: bool,
     /// It is not renewed any more.
     is_recalled: bool,
 }
@@ -50,6 +52,23 @@ struct HeldBack {
     since: Instant,
     /// What a quorum held then.
     index: LogIndex,
+}
+
+impl Tenure {
+    /// It was granted for `name`, too. Names of two lives have no order.
+    fn note(&mut self, name: RoundId) {
+        if is_of_one_life(self.name, name) {
+            self.name = self.name.max(name);
+        } else {
+            self.name = name;
+            self.is_of_one_life = false;
+        }
+    }
+}
+
+/// Whether one life of a member has drawn both names: the upper bits are drawn at its start, the lower count.
+fn is_of_one_life(one: RoundId, other: RoundId) -> bool {
+    one.0.abs_diff(other.0) < 1 << 20
 }
 
 impl HeldBack {
@@ -70,7 +89,6 @@ pub(in crate::raft) struct Terms {
     /// rests on.
     pub(super) until: Instant,
     pub(super) commit: LogIndex,
-    pub(super) round: RoundId,
 }
 
 impl Grants {
@@ -84,12 +102,13 @@ impl Grants {
         if !progress.wants_read_lease || !progress.is_whole() || progress.needs_state {
             return None;
         }
+        let name = progress.name?;
         let resting = |rest: &Rest| !terms.now.certainly_after(rest.until);
         let floor = match self.tenures.get_mut(&peer) {
             Some(tenure) if tenure.is_recalled => return None,
             Some(tenure) => {
                 tenure.until = tenure.until.max(terms.until);
-                tenure.round = terms.round;
+                tenure.note(name);
                 tenure.floor
             }
             // It would hold commits up at once.
@@ -101,7 +120,8 @@ impl Grants {
                 let tenure = Tenure {
                     floor: terms.commit,
                     until: terms.until,
-                    round: terms.round,
+                    name,
+                    is_of_one_life: true,
                     is_recalled: false,
                 };
                 self.tenures.insert(peer, tenure);
@@ -265,9 +285,14 @@ impl Grants {
         self.rests.insert(holder, Rest { until, length });
     }
 
-    /// `holder` has no read lease of a round up to `round`, and will accept none.
-    pub(super) fn returned(&mut self, holder: NodeId, round: RoundId) {
-        let is_over = |tenure: &Tenure| tenure.round <= round;
+    /// `holder` has no read lease that was granted for a name up to `through`, and will accept none. An earlier
+    /// life of it may have said so of its own.
+    pub(super) fn returned(&mut self, holder: NodeId, through: RoundId) {
+        let is_over = |tenure: &Tenure| {
+            let is_meant = tenure.name <= through && is_of_one_life(tenure.name, through);
+            let is_meant = is_meant && tenure.is_of_one_life;
+            is_meant || planted!(ReturnOfAnyLife)
+        };
         if self.tenures.get(&holder).is_some_and(is_over) {
             self.tenures.remove(&holder);
         }
@@ -298,10 +323,11 @@ impl Grants {
             let Tenure {
                 floor,
                 until,
-                round,
+                name,
+                is_of_one_life,
                 is_recalled,
             } = tenure;
-            digest.value(&(holder, floor, round, is_recalled));
+            digest.value(&(holder, floor, name, is_of_one_life, is_recalled));
             digest.deadline(*until);
         }
         for (holder, rest) in rests {
@@ -313,5 +339,59 @@ impl Grants {
         if let Some(held_back) = held_back {
             digest.since(held_back.since);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDER: NodeId = NodeId(2);
+
+    fn granted(names: &[u64]) -> Grants {
+        let at = Instant::from_nanos(1_000_000_000);
+        let heartbeat = Duration::from_millis(50);
+        let terms = Terms {
+            now: at,
+            length: Duration::from_millis(400),
+            until: at + Duration::from_millis(500),
+            commit: LogIndex(1),
+        };
+        let mut progress = Progress::unknown(LogIndex(1), heartbeat);
+        progress.stored(LogIndex(1), true, RoundId(1), heartbeat);
+        progress.promised(RoundId(1));
+        let mut grants = Grants::default();
+        for name in names {
+            progress.name = Some(RoundId(*name));
+            progress.wants_read_lease = true;
+            let grant = grants.grant(HOLDER, &mut progress, &terms);
+            assert_eq!(grant.map(|grant| grant.floor), Some(LogIndex(1)));
+            let again = grants.grant(HOLDER, &mut progress, &terms);
+            assert_eq!(again, None, "a name is answered once");
+        }
+        grants
+    }
+
+    #[test]
+    fn a_read_lease_is_over_once_all_its_names_were_given_back() {
+        let mut grants = granted(&[5, 7]);
+        grants.returned(HOLDER, RoundId(6));
+        assert!(!grants.is_empty(), "7 may be on its way");
+        grants.returned(HOLDER, RoundId(7));
+        assert!(grants.is_empty());
+    }
+
+    /// The word of the earlier life was late, and the member was granted a read lease again meanwhile.
+    #[test]
+    fn what_an_earlier_life_gave_back_ends_nothing_of_this_one() {
+        let (earlier, later) = (9 << 20, 4 << 20);
+        let mut grants = granted(&[later + 1]);
+        grants.returned(HOLDER, RoundId(earlier + 3));
+        assert!(!grants.is_empty());
+        // A late question of the earlier life was answered, too.
+        let mut grants = granted(&[earlier + 1, later + 1, earlier + 2]);
+        grants.returned(HOLDER, RoundId(earlier + 3));
+        grants.returned(HOLDER, RoundId(later + 3));
+        assert!(!grants.is_empty(), "it is waited out");
     }
 }

@@ -11,10 +11,8 @@ use crate::raft::published::LeaseCell;
 pub(in crate::raft) struct Holder {
     /// What readers share while it holds one: one object for each tenure, whose floor never changes.
     pub(super) cell: Option<Arc<LeaseCell>>,
-    /// The name of the newest grant that was accepted.
+    /// No grant is accepted for this name or one before: one was accepted for it, or given back since (RL7).
     pub(super) accepted: RoundId,
-    /// Grants of the leader of this term are refused that were made in this round or before (RL7).
-    pub(super) refused_through: Option<RoundId>,
 }
 
 impl Holder {
@@ -28,12 +26,8 @@ impl Holder {
 
     /// Adds every field that future behaviour depends on.
     pub(in crate::raft) fn digest(&self, digest: &mut Digest) {
-        let Self {
-            cell,
-            accepted,
-            refused_through,
-        } = self;
-        digest.value(&(accepted, refused_through, cell.is_some()));
+        let Self { cell, accepted } = self;
+        digest.value(&(accepted, cell.is_some()));
         if let Some(cell) = cell {
             digest.value(&(cell.term, cell.floor, cell.longest()));
             digest.deadline(cell.until());

@@ -31,9 +31,7 @@ impl Consensus {
         if length >= message.promise {
             return self.published.refuse_message();
         }
-        let is_refused = self.holder.refused_through >= Some(message.round);
-        let is_recalled = is_refused && !planted!(GrantAfterRecall);
-        if is_recalled || name <= self.holder.accepted || !self.wants_read_lease() {
+        if name <= self.holder.accepted || !self.wants_read_lease() {
             return;
         }
         let Some(drawn) = self.staleness.drawn(name) else {
@@ -87,12 +85,6 @@ impl Consensus {
         self.published.end_read_lease();
     }
 
-    /// A term has begun: nothing of the one before binds its leader.
-    pub(in crate::raft) fn forget_read_lease(&mut self) {
-        self.void_read_lease(Invalidation::StepDown);
-        self.holder.refused_through = None;
-    }
-
     /// Gives up a read lease that this replica may not hold any more.
     pub(in crate::raft) fn check_read_lease(&mut self) {
         if self.holder.cell.is_some() && !self.wants_read_lease() {
@@ -118,19 +110,22 @@ impl Consensus {
         }
     }
 
-    /// The leader wants its read lease back, and all that it granted in `round` or before (RL7).
-    pub(in crate::raft) fn handle_recall(&mut self, from: NodeId, round: RoundId) {
+    /// The leader wants its read lease back, and whatever is on its way (RL7).
+    pub(in crate::raft) fn handle_recall(&mut self, from: NodeId) {
         if let RoleState::Follower(follower) = &self.role
             && follower.leader == Some(from)
         {
-            self.return_read_lease(from, round, Invalidation::Recalled);
+            self.return_read_lease(from, Invalidation::Recalled);
         }
     }
 
-    fn return_read_lease(&mut self, leader: NodeId, round: RoundId, reason: Invalidation) {
+    fn return_read_lease(&mut self, leader: NodeId, reason: Invalidation) {
         self.void_read_lease(reason);
-        self.holder.refused_through = self.holder.refused_through.max(Some(round));
-        self.send(leader, Message::Returned(round));
+        let newest = RoundId(self.next_name.saturating_sub(1));
+        if !planted!(GrantAfterRecall) {
+            self.holder.accepted = newest;
+        }
+        self.send(leader, Message::Returned(newest));
     }
 
     /// This replica stops: it gives its read lease back unasked, so that no commit waits for it.
@@ -139,8 +134,7 @@ impl Consensus {
             && let RoleState::Follower(follower) = &self.role
             && let Some(leader) = follower.leader
         {
-            let round = follower.heard.round;
-            self.return_read_lease(leader, round, Invalidation::Retired);
+            self.return_read_lease(leader, Invalidation::Retired);
         }
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::StateHash(_) => "hash",
         Message::NeedState => "state?",
         Message::Forgotten(_) => "forgotten",
-        Message::Recall(_) => "recall",
+        Message::Recall => "recall",
         Message::Returned(_) => "returned",
     }
 }
@@ -135,11 +135,11 @@ fn describe(message: &Message) -> String {
             Verdict::Conflict(c) => format!("{} not {}: {}", heard(&m.heard), c.base, c.first),
         },
         Message::TimeoutNow(m) => format!("with {} commit {}", m.last, m.commit),
-        Message::Release | Message::Rejoin(_) | Message::NeedState => String::new(),
-        Message::RejoinReply(m) => format!("through {}", m.through),
-        Message::Forgotten(newest) | Message::Recall(newest) | Message::Returned(newest) => {
-            format!("#{}", round(*newest))
+        Message::Release | Message::Rejoin(_) | Message::NeedState | Message::Recall => {
+            String::new()
         }
+        Message::RejoinReply(m) => format!("through {}", m.through),
+        Message::Forgotten(newest) | Message::Returned(newest) => format!("#{}", round(*newest)),
         Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
         Message::ReadIndexReply(m) => match m.confirmed {

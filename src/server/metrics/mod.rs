@@ -79,6 +79,7 @@ const LATENCY_SECONDS: &[f64] = &[
 ];
 
 /// One node's metrics.
+// Long: a family of metrics has a field.
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     process: ProcessMetrics,

@@ -505,6 +505,7 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[HolderCapturesCommit], Aim::Read, 40, &["L2"]),
     seeds(&[LastShownLate], Aim::Read, 40, &["L2"]),
     seeds(&[GrantAfterRecall], Aim::Read, 150, &["L9", "L1", "L2"]),
+    witness(&[ReturnOfAnyLife]),
     seeds(&[HolderDroppedAtOnce], Aim::Read, 40, &["L9", "L2"]),
     seeds(&[TransferKeepsGrants], Aim::Read, 600, &["L1", "L2", "L9"]),
     witness(&[ReleaseKeepsGrants]),

@@ -331,7 +331,7 @@ impl Judge {
             self.promises.burns(node, envelope.term);
         }
         match envelope.message {
-            Message::Recall(_) => self.marks.hit(Mark::ReadLeaseRecalled),
+            Message::Recall => self.marks.hit(Mark::ReadLeaseRecalled),
             Message::Returned(_) => self.marks.hit(Mark::ReadLeaseReturned),
             _ => {}
         }
