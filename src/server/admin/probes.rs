@@ -278,22 +278,22 @@ impl NodeProbes {
     fn refresh_read_lease(&self, metrics: &Metrics) {
         let (now, published) = (self.node.clock.now(), &self.node.published);
         let (held, granted) = (published.read_lease_counters(), published.grant_counters());
-        let lease = &metrics.read_lease;
+        let reads = &metrics.reads;
         let remaining = published.read_lease().and_then(|cell| cell.remaining(now));
-        lease
-            .remaining_seconds
+        reads
+            .read_lease_remaining_seconds
             .set(remaining.unwrap_or_default().as_secs_f64());
-        lease.renewals.absolute(held.renewals());
-        lease.rejections.absolute(held.rejections());
-        lease.holders.set(granted.holders() as f64);
-        lease.grants.absolute(granted.grants());
-        lease.waited_out.absolute(granted.waited_out());
+        reads.read_lease_renewals.absolute(held.renewals());
+        reads.read_lease_rejections.absolute(held.rejections());
+        reads.read_lease_holders.set(granted.holders() as f64);
+        reads.read_lease_grants.absolute(granted.grants());
+        reads.read_lease_waited_out.absolute(granted.waited_out());
         let held_back = u64::try_from(granted.held_back().as_millis());
-        lease
-            .commit_held_back_milliseconds
+        reads
+            .read_lease_commit_held_back_milliseconds
             .absolute(held_back.unwrap_or(u64::MAX));
         for reason in RecallReason::ALL {
-            lease.recalls[reason].absolute(granted.recalls(reason));
+            reads.read_lease_recalls[reason].absolute(granted.recalls(reason));
         }
     }
 

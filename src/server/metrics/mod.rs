@@ -21,7 +21,6 @@ mod peers;
 mod phases;
 mod process;
 mod raft;
-mod read_lease;
 mod reads;
 mod requests;
 mod snapshots;
@@ -55,7 +54,6 @@ pub use self::mvcc::{MvccMetrics, OperationKind};
 pub use self::peers::PeerMetrics;
 pub use self::phases::{Phase, PhaseMetrics};
 pub use self::raft::{MessageKind, RaftMetrics};
-pub use self::read_lease::ReadLeaseMetrics;
 pub use self::reads::{ReadFallback, ReadMetrics, Sampler, Tally};
 pub use self::requests::{Methods, RequestMetrics};
 pub use self::snapshots::{SnapshotMetrics, TransferEnd};
@@ -79,14 +77,11 @@ const LATENCY_SECONDS: &[f64] = &[
 ];
 
 /// One node's metrics.
-// Long: a family of metrics has a field.
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     process: ProcessMetrics,
     /// The leader lease, and the clocks that it depends on.
     pub leader_lease: LeaderLeaseMetrics,
-    /// Read leases, held and granted.
-    pub read_lease: ReadLeaseMetrics,
     /// Reads, by the authority they were served on.
     pub reads: ReadMetrics,
     /// Requests of clients.
@@ -142,7 +137,6 @@ impl Metrics {
         Arc::new(Self {
             process: ProcessMetrics::new(register),
             leader_lease: LeaderLeaseMetrics::new(register),
-            read_lease: ReadLeaseMetrics::new(register),
             reads: ReadMetrics::new(register),
             requests: RequestMetrics::new(register),
             auth: AuthMetrics::new(register),

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{By, Counter, Handle, Histogram, LabelValue, Register, labels, metrics};
+use super::table::{By, Counter, Gauge, Handle, Histogram, LabelValue, Register, labels, metrics};
 use crate::api::{ReadCounts, ReadPath};
+use crate::raft::RecallReason;
 
 metrics! {
     /// Reads, by the authority they were served on.
@@ -18,6 +19,22 @@ metrics! {
         pub staleness_seconds: Histogram = "leasehold_read_staleness_seconds",
             "Proven upper bound on the age of the state that served a serializable or \
              bounded-staleness read; one read in 64 is sampled.";
+        pub read_lease_remaining_seconds: Gauge = "leasehold_read_lease_remaining_seconds",
+            "Remaining time of the read lease that this node holds; 0 if it holds none.";
+        pub read_lease_renewals: Counter = "leasehold_read_lease_renewals_total",
+            "Read leases that this node was granted, renewals included.";
+        pub read_lease_rejections: Counter = "leasehold_read_lease_rejections_total",
+            "Reads that found the read lease of this node over.";
+        pub read_lease_holders: Gauge = "leasehold_read_lease_holders",
+            "Members that hold a read lease of this node as the leader, or may still do.";
+        pub read_lease_grants: Counter = "leasehold_read_lease_grants_total",
+            "Read leases that this node has granted as the leader, renewals included.";
+        pub read_lease_waited_out: Counter = "leasehold_read_lease_waited_out_total",
+            "Recalled read leases that were not given back and had to be waited for.";
+        pub read_lease_commit_held_back_milliseconds: Counter = "leasehold_read_lease_commit_held_back_milliseconds_total",
+            "Time during which commits waited for the holder of a read lease, in milliseconds.";
+        pub read_lease_recalls: By<RecallReason, Counter> = "leasehold_read_lease_recalls_total",
+            "Read leases that this node has recalled as the leader, by reason.";
     }
 }
 
@@ -36,6 +53,8 @@ labels! {
         Revision = "revision",
     }
 }
+
+labels!(RecallReason: "reason", label);
 
 impl LabelValue for ReadPath {
     const LABEL: &'static str = "path";
