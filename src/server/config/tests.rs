@@ -123,6 +123,7 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     assert_eq!(config.snapshots.send_bytes_per_second, 64 << 20);
     assert_eq!(config.timing.max_drift_ppm, 20_000);
     assert!(config.timing.lease_enabled);
+    assert!(!config.timing.read_lease_enabled);
     assert_eq!(config.limits, Limits::DEFAULT);
     assert_eq!(config.leases, LeaseOptions::DEFAULT);
     assert_eq!(config.work.in_flight_max, 4_096);
@@ -215,6 +216,8 @@ fn every_key_can_be_given_without_a_file() {
         ("raft.snapshot_bytes", "8MiB"),
         ("raft.snapshot_send_rate", "1MiB"),
         ("leader_lease.enabled", "false"),
+        ("read_lease.enabled", "true"),
+        ("read_lease.max_write_delay", "80ms"),
         ("leader_lease.duration", "1s"),
         ("leader_lease.max_clock_skew", "100ms"),
         ("leader_lease.max_drift_ppm", "10000"),
@@ -302,6 +305,7 @@ fn every_key_can_be_given_without_a_file() {
     assert_eq!(by_flags, by_environment);
     assert_eq!(by_flags.timing.lease_duration, Duration::from_secs(1));
     assert!(!by_flags.timing.lease_enabled);
+    assert!(by_flags.timing.read_lease_enabled);
     assert_eq!(by_flags.leases.leases_max, 5);
     assert_eq!(by_flags.leases.tick, Duration::from_millis(20));
     assert_eq!(by_flags.listen.metrics, Some("0.0.0.0:9".parse().unwrap()));
