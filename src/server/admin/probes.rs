@@ -288,10 +288,9 @@ impl NodeProbes {
         reads.read_lease_holders.set(granted.holders() as f64);
         reads.read_lease_grants.absolute(granted.grants());
         reads.read_lease_waited_out.absolute(granted.waited_out());
-        let held_back = u64::try_from(granted.held_back().as_millis());
         reads
-            .read_lease_commit_held_back_milliseconds
-            .absolute(held_back.unwrap_or(u64::MAX));
+            .read_lease_commit_held_back_seconds
+            .set(granted.held_back().as_secs_f64());
         for reason in RecallReason::ALL {
             reads.read_lease_recalls[reason].absolute(granted.recalls(reason));
         }

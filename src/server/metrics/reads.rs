@@ -31,8 +31,8 @@ metrics! {
             "Read leases that this node has granted as the leader, renewals included.";
         pub read_lease_waited_out: Counter = "leasehold_read_lease_waited_out_total",
             "Recalled read leases that were not given back and had to be waited for.";
-        pub read_lease_commit_held_back_milliseconds: Counter = "leasehold_read_lease_commit_held_back_milliseconds_total",
-            "Time during which commits waited for the holder of a read lease, in milliseconds.";
+        pub read_lease_commit_held_back_seconds: Gauge = "leasehold_read_lease_commit_held_back_seconds",
+            "Time during which commits waited for the holder of a read lease, since the node started.";
         pub read_lease_recalls: By<RecallReason, Counter> = "leasehold_read_lease_recalls_total",
             "Read leases that this node has recalled as the leader, by reason.";
     }

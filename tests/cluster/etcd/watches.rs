@@ -462,7 +462,7 @@ async fn leadership_moves_and_no_watch_misses_an_event_and_no_write_is_refused()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn want_of_a_leader_is_a_pause_for_watches_and_an_end_where_the_client_asks_for_one() {
-    let cluster = started(3).await;
+    let mut cluster = started(3).await;
     let (leader, follower) = (cluster.leader, cluster.follower());
     let channel = Channel::open(cluster.ports[follower]).await;
     let mut patient = channel.stream(WATCH, &[]).await;
@@ -490,6 +490,8 @@ async fn want_of_a_leader_is_a_pause_for_watches_and_an_end_where_the_client_ask
     for place in &others {
         nodes[*place].resume();
     }
+    // On a busy machine an election takes longer than a write waits for it.
+    tokio::task::block_in_place(|| cluster.cluster.wait_for_lease());
     let writer = Channel::open(cluster.ports[leader]).await;
     let written = put(&writer, "k", "1").await;
     for _ in 0..2 {
