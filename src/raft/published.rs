@@ -245,7 +245,8 @@ impl ReadPermit {
 pub struct LeaseCell {
     /// The leadership's term.
     pub term: Term,
-    /// The last index at its election: no snapshot below it may be served (A7).
+    /// No snapshot below it may be served: the last index at its election (A7); of a read lease, what was
+    /// committed when its tenure began (RL2).
     pub floor: LogIndex,
     /// The leader of which this is a sub-lease: a read lease. `None` for the leader's own.
     pub(super) leader: Option<NodeId>,
@@ -271,20 +272,6 @@ impl LeaseCell {
             until_boot: AtomicU64::new(0),
             until_raw: AtomicU64::new(0),
             counters,
-        }
-    }
-
-    /// A read lease that `leader` granted.
-    pub(super) fn of_leader(
-        leader: NodeId,
-        term: Term,
-        floor: LogIndex,
-        longest: Duration,
-        counters: Arc<LeaseCounters>,
-    ) -> Self {
-        Self {
-            leader: Some(leader),
-            ..Self::new(term, floor, longest, counters)
         }
     }
 

@@ -1,12 +1,9 @@
 //! What a leader does about read leases: what it may grant, and when it wants them back.
 
-use std::time::Duration;
-
+use super::RecallReason;
 use super::grants::Terms;
-use super::{ReadLeaseHolder, RecallReason};
 use crate::raft::role::RoleState;
 use crate::raft::{Consensus, Message, RoundId};
-use crate::time::Instant;
 use crate::types::NodeId;
 
 impl Consensus {
@@ -22,23 +19,14 @@ impl Consensus {
         if hands_over || is_joint || !self.hard_is_durable() {
             return None;
         }
-        let left = leader.lease.cell().remaining(self.now)?;
-        planted!(LengthByLargerClock => {
-            let left = leader.lease.cell().until().at_most_since(self.now);
-            return self.terms_of(left);
-        });
-        self.terms_of(left)
-    }
-
-    fn terms_of(&self, left: Duration) -> Option<Terms> {
-        let RoleState::Leader(leader) = &self.role else {
-            return None;
+        let cell = leader.lease.cell();
+        let left = cell.remaining(self.now)?;
+        let left = match () {
+            () if planted!(LengthByLargerClock) => cell.until().at_most_since(self.now),
+            () if planted!(GrantFullLength) => self.timing.trusted_lease(),
+            () => left,
         };
         let length = left.saturating_sub(self.timing.clock_granularity * 2);
-        let length = match planted!(GrantFullLength) {
-            true => self.timing.trusted_lease(),
-            false => length,
-        };
         let since = leader.lease.held_since()?;
         let promise = match planted!(GrantShortWait) {
             true => self.timing.lease_duration / 2,
@@ -50,6 +38,14 @@ impl Consensus {
             until: since + promise,
             commit: self.commit,
         })
+    }
+
+    /// Whether no read lease of this node may be outstanding.
+    pub(in crate::raft) fn has_no_grants(&self) -> bool {
+        match &self.role {
+            RoleState::Leader(leader) => leader.grants.is_empty(),
+            _ => true,
+        }
     }
 
     /// So many read leases are about to be granted: this leader promises, too. A quorum with its vote is one
@@ -66,8 +62,7 @@ impl Consensus {
     /// Forgets read leases that are over, and recalls those that are in the way: of a hand-over or a change
     /// of members, or of commits that have waited for too long.
     pub(in crate::raft) fn drive_read_leases(&mut self) {
-        let published = self.published.clone();
-        let counters = published.grant_counters();
+        let counters = self.published.grant_counters();
         let is_joint = self.log.configuration().is_joint() && !planted!(ChangeOverGrants);
         let patience = self.timing.read_lease_max_write_delay;
         let now = self.now;
@@ -94,15 +89,5 @@ impl Consensus {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.grants.returned(from, through);
         }
-    }
-
-    /// As leader: who holds a read lease of it, or may do so yet.
-    pub fn read_lease_holders(&self, now: Instant) -> impl Iterator<Item = ReadLeaseHolder> {
-        let leader = match &self.role {
-            RoleState::Leader(leader) => Some(leader),
-            _ => None,
-        };
-        let leader = leader.into_iter();
-        leader.flat_map(move |leader| leader.grants.holders(now, &leader.peers))
     }
 }

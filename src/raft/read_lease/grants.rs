@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{GrantCounters, ReadLeaseHolder, RecallReason};
+use super::{GrantCounters, RecallReason};
 use crate::raft::digest::Digest;
 use crate::raft::progress::Progress;
 use crate::raft::{ReadGrant, RoundId};
@@ -259,22 +259,6 @@ impl Grants {
             self.rest(*holder, now);
         }
         slow
-    }
-
-    /// Who holds one, or may do so yet.
-    pub(super) fn holders(
-        &self,
-        now: Instant,
-        peers: &BTreeMap<NodeId, Progress>,
-    ) -> impl Iterator<Item = ReadLeaseHolder> {
-        let held_back = self.held_back;
-        self.tenures
-            .iter()
-            .map(move |(member, tenure)| ReadLeaseHolder {
-                member: *member,
-                remaining: tenure.until.at_most_since(now),
-                holds_back: held_back.is_some_and(|it| it.is_by(*member, peers)),
-            })
     }
 
     /// `holder` is granted nothing for a while.

@@ -13,7 +13,7 @@ use crate::types::{LogIndex, NodeId};
 impl Consensus {
     /// Whether this replica asks its leader for a read lease, and accepts one.
     pub(in crate::raft) fn wants_read_lease(&self) -> bool {
-        let is_sound = self.counts() && !self.tripped && !self.is_retired();
+        let is_sound = self.counts() && !self.tripped && !self.retired;
         let has_state = !self.lacks_state() && self.installing.is_none();
         self.timing.read_lease_enabled && is_sound && has_state
     }
@@ -37,10 +37,10 @@ impl Consensus {
         let Some(drawn) = self.staleness.drawn(name) else {
             return;
         };
-        planted!(ReadLeaseFromReceipt => {
-            self.holder.accepted = name;
-            return self.hold_read_lease(from, self.now + length, message.promise, floor);
-        });
+        let drawn = match planted!(ReadLeaseFromReceipt) {
+            true => self.now,
+            false => drawn,
+        };
         self.holder.accepted = name;
         self.hold_read_lease(from, drawn + length, message.promise, floor);
     }
@@ -56,7 +56,7 @@ impl Consensus {
         let is_same = |cell: &&Arc<LeaseCell>| {
             cell.term == term && cell.floor == floor && cell.longest() == longest
         };
-        let counters = self.published.read_lease_counters().clone();
+        let counters = self.published.read_lease_counters();
         counters.renewals.fetch_add(1, Ordering::Relaxed);
         if let Some(cell) = self.holder.cell.as_ref().filter(is_same) {
             return cell.publish(cell.until().max(until));
@@ -65,7 +65,10 @@ impl Consensus {
         if let Some(before) = self.holder.cell.take() {
             before.publish(Instant::ZERO);
         }
-        let cell = LeaseCell::of_leader(leader, term, floor, longest, counters);
+        let cell = LeaseCell {
+            leader: Some(leader),
+            ..LeaseCell::new(term, floor, longest, counters.clone())
+        };
         cell.publish(until);
         let cell = Arc::new(cell);
         self.published.begin_read_lease(cell.clone());

@@ -29,8 +29,7 @@ use std::time::Duration;
 
 pub(super) use self::grants::Grants;
 pub(super) use self::holder::Holder;
-use crate::sync::{AtomicU64, Count, Ordering};
-use crate::types::NodeId;
+use crate::sync::{Count, Ordering};
 
 /// Why a leader recalled a read lease, in place of renewing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,22 +56,11 @@ impl RecallReason {
     }
 }
 
-/// A read lease that a leader has granted and that may not be over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadLeaseHolder {
-    /// Who holds it.
-    pub member: NodeId,
-    /// For how long commits may have to wait for it, at most.
-    pub remaining: Duration,
-    /// Commits wait for it now.
-    pub holds_back: bool,
-}
-
 /// What happened to the read leases that this node has granted as a leader, since it started.
 #[derive(Debug, Default)]
 pub struct GrantCounters {
     /// Holders at the moment.
-    holders: AtomicU64,
+    holders: Count,
     grants: Count,
     recalls: [Count; RecallReason::ALL.len()],
     waited_out: Count,
