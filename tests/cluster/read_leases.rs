@@ -3,23 +3,17 @@
 use std::time::{Duration, Instant};
 
 use leasehold::api::ReadPath;
-use leasehold::client::GetOptions;
 
 use crate::admin::hand_over;
 use crate::harness::{Cluster, Node, PATIENCE, eventually};
+use crate::reads::{at, read};
 
 const EVERYBODY: &str = "[read_lease]\nenabled = true\n";
-
-/// At this node and no other.
-fn at(cluster: &Cluster, node: usize) -> GetOptions {
-    GetOptions::new().with_endpoint(cluster.nodes[node].client.to_string())
-}
 
 fn start(more: &str) -> Cluster {
     let mut cluster = Cluster::prepare(3);
     cluster.write_configs(more);
-    cluster.start_all();
-    cluster.wait_until_settled();
+    cluster.start_and_settle();
     cluster
 }
 
@@ -43,7 +37,7 @@ async fn holders_serve_what_was_just_acknowledged_and_are_waited_for_when_they_d
                 let get = client.get("k", Some(at(&cluster, node))).await.unwrap();
                 assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
                 assert!(get.header().revision >= put.header().revision);
-                let read = get.header().read.expect("a read says how it was served");
+                let read = read(&get);
                 assert!(read.applied_index >= read.read_index);
                 if read.path == ReadPath::ReadLease {
                     assert!(!read.lease_remaining.is_zero(), "{read:?}");
@@ -98,7 +92,7 @@ async fn members_that_do_not_ask_for_read_leases_hold_nothing_back() {
     client.put("k", "v", None).await.unwrap();
     let follower = (leader + 1) % 3;
     let get = client.get("k", Some(at(&cluster, follower))).await.unwrap();
-    let read = get.header().read.expect("a read says how it was served");
+    let read = read(&get);
     assert_ne!(read.path, ReadPath::ReadLease);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let grants: f64 = cluster

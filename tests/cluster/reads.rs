@@ -19,11 +19,11 @@ fn how(consistency: Consistency) -> Option<GetOptions> {
 }
 
 /// At this node and no other.
-fn at(cluster: &Cluster, node: usize) -> GetOptions {
+pub(crate) fn at(cluster: &Cluster, node: usize) -> GetOptions {
     GetOptions::new().with_endpoint(cluster.nodes[node].client.to_string())
 }
 
-fn read(get: &GetResponse) -> ReadInfo {
+pub(crate) fn read(get: &GetResponse) -> ReadInfo {
     get.header().read.expect("a read says how it was served")
 }
 

@@ -56,10 +56,6 @@ enum Aim {
     Read,
     /// The same, and members change.
     ReadMoved,
-    /// One play of `schedule.rs`, with read leases.
-    PlayRead(u64),
-    /// The same, and threads often lose the processor.
-    PlayReadPreempted(u64),
     /// One play of `schedule.rs`, over and over.
     Play(u64),
     /// The same with five nodes.
@@ -129,8 +125,6 @@ impl Aim {
                 return options;
             }
             Self::Play(play)
-            | Self::PlayRead(play)
-            | Self::PlayReadPreempted(play)
             | Self::PlayOfFive(play)
             | Self::PlayPreempted(play)
             | Self::PlayTight(play)
@@ -144,16 +138,6 @@ impl Aim {
         options.play = Some(play);
         match self {
             Self::PlayOfFive(_) => options.found(5),
-            Self::PlayRead(_) => {
-                options.found_three();
-                options.read_from_holders();
-            }
-            Self::PlayReadPreempted(_) => {
-                options.found_three();
-                options.read_from_holders();
-                options.preempt = 0.2;
-                options.preempt_max = 400 * crate::clock::MS;
-            }
             Self::PlayPreempted(_) => {
                 options.preempt = 0.2;
                 options.preempt_max = 400 * crate::clock::MS;
@@ -177,8 +161,6 @@ impl Aim {
     fn named(name: &str) -> Option<Self> {
         let kinds = [
             Self::Play,
-            Self::PlayRead,
-            Self::PlayReadPreempted,
             Self::PlayOfFive,
             Self::PlayPreempted,
             Self::PlayTight,
@@ -216,8 +198,6 @@ impl Aim {
             Self::Read => "as drawn, read leases".to_owned(),
             Self::ReadMoved => "as drawn, read leases, members change".to_owned(),
             Self::Play(play) => format!("play {play}"),
-            Self::PlayRead(play) => format!("play {play}, read leases"),
-            Self::PlayReadPreempted(play) => format!("play {play}, read leases, preempted"),
             Self::PlayOfFive(play) => format!("play {play}, five nodes"),
             Self::PlayPreempted(play) => format!("play {play}, preempted"),
             Self::PlayTight(play) => format!("play {play}, least margin"),

@@ -70,17 +70,7 @@ impl Lease {
             if process.is_some_and(|p| p.published.read_lease().is_some()) {
                 marks.hit(Mark::RivalReadLeaseJudged);
             }
-            if let Some(older) = may_read(real, machine)
-                && other != node
-                && older < term
-            {
-                let what = format!(
-                    "{} is elected in {term} while {} holds a read lease of {older}",
-                    id(node),
-                    id(other)
-                );
-                return violation("L1 exclusivity", what);
-            }
+            self.held(real, other, machine, marks)?;
             if let Some(older) = holds(real, machine)
                 && older < term
             {
@@ -133,8 +123,8 @@ impl Lease {
     pub(crate) fn held(
         &self,
         real: Nanos,
-        machine: &Machine,
         node: usize,
+        machine: &Machine,
         marks: &mut Marks,
     ) -> Result<(), Violation> {
         let Some(term) = may_read(real, machine) else {

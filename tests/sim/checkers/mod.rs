@@ -284,7 +284,7 @@ impl Judge {
             self.lease_broken(kept);
         }
         let marks = &mut self.marks;
-        let broken = (self.lease).held(real, &machines[node], node, marks);
+        let broken = (self.lease).held(real, node, &machines[node], marks);
         self.lease_broken(broken);
         if led && after.commit > before.commit {
             let marks = &mut self.marks;
