@@ -76,5 +76,5 @@ pub use output::{
 pub use proposal::{COMMAND_BYTES_MAX, Change, JoinRole, MembershipError, ProposalError};
 pub use published::{Invalidation, LeaseCell, LeaseCounters, Published, ReadPermit};
 pub use quorum::{Configuration, DETAILS_BYTES_MAX, MEMBERS_MAX};
-pub use read_lease::{GrantCounters, RecallReason};
+pub use read_lease::{GrantCounters, GrantStanding, RecallReason};
 pub use staleness::{Staleness, StalenessBound};

@@ -282,7 +282,7 @@ impl Consensus {
             read_index: ReadIndexQueues::default(),
             heard_leader_at: now,
             staleness: StalenessTracker::default(),
-            holder: Holder::default(),
+            holder: Holder::new(timing.read_lease_enabled),
             published: Arc::default(),
             outputs: VecDeque::new(),
             unflushed: true,

@@ -1,6 +1,6 @@
 //! What a leader does about read leases: what it may grant, and when it wants them back.
 
-use super::RecallReason;
+use super::{GrantStanding, RecallReason};
 use super::grants::Terms;
 use crate::raft::role::RoleState;
 use crate::raft::{Consensus, Message, RoundId};
@@ -45,6 +45,14 @@ impl Consensus {
         match &self.role {
             RoleState::Leader(leader) => leader.grants.is_empty(),
             _ => true,
+        }
+    }
+
+    /// As leader: how `peer` stands with its read lease. `None` if it neither holds nor held one lately.
+    pub fn read_lease_of(&self, peer: NodeId) -> Option<GrantStanding> {
+        match &self.role {
+            RoleState::Leader(leader) => leader.grants.standing(peer, self.now),
+            _ => None,
         }
     }
 

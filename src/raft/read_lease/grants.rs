@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{GrantCounters, RecallReason};
+use super::{GrantCounters, GrantStanding, RecallReason};
 use crate::raft::digest::Digest;
 use crate::raft::progress::Progress;
 use crate::raft::{ReadGrant, RoundId};
@@ -145,6 +145,17 @@ impl Grants {
         self.tenures.contains_key(&peer)
     }
 
+    /// How `peer` stands at `now`.
+    pub(super) fn standing(&self, peer: NodeId, now: Instant) -> Option<GrantStanding> {
+        let is_resting = |rest: &Rest| !now.certainly_after(rest.until);
+        match self.tenures.get(&peer) {
+            Some(tenure) if tenure.is_recalled => Some(GrantStanding::Recalled),
+            Some(_) => Some(GrantStanding::Held),
+            None if self.rests.get(&peer).is_some_and(is_resting) => Some(GrantStanding::Resting),
+            None => None,
+        }
+    }
+
     /// No read lease is outstanding.
     pub(in crate::raft) fn is_empty(&self) -> bool {
         self.tenures.is_empty()
@@ -261,9 +272,11 @@ impl Grants {
         slow
     }
 
-    /// `holder` is granted nothing for a while.
+    /// `holder` is granted nothing for a while: twice as long as last time, unless that was long ago.
     fn rest(&mut self, holder: NodeId, now: Instant) {
-        let before = self.rests.get(&holder).map(|rest| rest.length);
+        let is_recent = |rest: &&Rest| !now.certainly_after(rest.until + REST_MAX);
+        let before = self.rests.get(&holder).filter(is_recent);
+        let before = before.map(|rest| rest.length);
         let length = before.map_or(REST_MIN, |length| (length * 2).min(REST_MAX));
         let until = now + length;
         self.rests.insert(holder, Rest { until, length });
@@ -377,5 +390,22 @@ mod tests {
         grants.returned(HOLDER, RoundId(earlier + 3));
         grants.returned(HOLDER, RoundId(later + 3));
         assert!(!grants.is_empty(), "it is waited out");
+    }
+
+    #[test]
+    fn who_was_slow_rests_longer_each_time_unless_that_was_long_ago() {
+        let mut grants = Grants::default();
+        let second = |second: u64| Instant::from_nanos(second * 1_000_000_000);
+        let rests = |grants: &Grants, now| {
+            grants.standing(HOLDER, second(now)) == Some(GrantStanding::Resting)
+        };
+        grants.rest(HOLDER, second(10));
+        assert!(rests(&grants, 10) && !rests(&grants, 11));
+        grants.rest(HOLDER, second(20));
+        assert!(rests(&grants, 21) && !rests(&grants, 22));
+        grants.rest(HOLDER, second(30));
+        assert!(rests(&grants, 33) && !rests(&grants, 34));
+        grants.rest(HOLDER, second(34 + 60));
+        assert!(rests(&grants, 94) && !rests(&grants, 95), "a minute was good");
     }
 }

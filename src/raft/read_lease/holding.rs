@@ -15,7 +15,23 @@ impl Consensus {
     pub(in crate::raft) fn wants_read_lease(&self) -> bool {
         let is_sound = self.counts() && !self.tripped && !self.retired;
         let has_state = !self.lacks_state() && self.installing.is_none();
-        self.timing.read_lease_enabled && is_sound && has_state
+        self.holder.asks && is_sound && has_state
+    }
+
+    /// Makes this replica ask for read leases, or stop asking: then it gives back what it holds and what is on
+    /// its way, and its leader commits without it as soon as it has heard that.
+    pub fn ask_for_read_leases(&mut self, now: Instant, asks: bool) {
+        self.observe(now);
+        if !asks {
+            self.give_back_read_lease();
+        }
+        self.holder.asks = asks;
+        self.settle();
+    }
+
+    /// Whether this replica asks for read leases ([`Consensus::ask_for_read_leases`]).
+    pub fn asks_for_read_leases(&self) -> bool {
+        self.holder.asks
     }
 
     /// The leader has answered the name that `fresh` gives back with a grant. It counts from when the name
@@ -133,7 +149,7 @@ impl Consensus {
 
     /// This replica stops: it gives its read lease back unasked, so that no commit waits for it.
     pub(in crate::raft) fn give_back_read_lease(&mut self) {
-        if self.holder.cell.is_some()
+        if self.holder.asks
             && let RoleState::Follower(follower) = &self.role
             && let Some(leader) = follower.leader
         {

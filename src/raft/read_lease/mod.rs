@@ -56,6 +56,28 @@ impl RecallReason {
     }
 }
 
+/// How a member stands with the read lease that this leader granted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantStanding {
+    /// It holds one, or may still do. Commits wait for it.
+    Held,
+    /// The same, and it is not renewed.
+    Recalled,
+    /// It was too slow lately and gets none for a while (RL10).
+    Resting,
+}
+
+impl GrantStanding {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Recalled => "recalled",
+            Self::Resting => "resting",
+        }
+    }
+}
+
 /// What happened to the read leases that this node has granted as a leader, since it started.
 #[derive(Debug, Default)]
 pub struct GrantCounters {

@@ -400,6 +400,13 @@ impl Stage {
                 site.node().retire(now);
                 world.after(node());
             }
+            ("read_lease", [_, asks]) => {
+                let real = world.real;
+                let site = world.site(node());
+                let now = site.clock(real);
+                site.node().ask_for_read_leases(now, *asks == "on");
+                world.after(node());
+            }
             ("clear", [_]) => {
                 world.site(node()).node().clear_lease_tripwire();
                 world.after(node());
