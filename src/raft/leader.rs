@@ -164,7 +164,7 @@ impl Consensus {
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
             progress.name = Some(reply.name);
-            progress.wants_read_lease = reply.wants_read_lease;
+            progress.asks_since = reply.wants_read_lease.then_some(now);
             let forgot = progress.forgot;
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
@@ -341,9 +341,10 @@ impl Consensus {
         let held = gate.map_or(quorum, |gate| quorum.min(gate));
         let counters = self.published.grant_counters();
         let committed = self.commit.max(held);
+        let stride = self.timing.read_lease_max_write_delay / 2;
         leader
             .grants
-            .note_commit(self.now, quorum, committed, counters);
+            .note_commit(self.now, quorum, committed, stride, counters);
         let its_own = self.log.term_at(held) == Some(self.hard.term);
         if held <= self.commit || !its_own && !planted!(OldTermsCounted) {
             return;

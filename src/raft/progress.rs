@@ -44,8 +44,8 @@ pub(super) struct Progress {
     pub(super) rejoined: Option<u64>,
     /// The name that its last heartbeat reply carried: to be given back to it.
     pub(super) name: Option<RoundId>,
-    /// With that name it asked for a read lease, and none was granted for it yet.
-    pub(super) wants_read_lease: bool,
+    /// When it asked for a read lease with that name, for which none was granted yet.
+    pub(super) asks_since: Option<Instant>,
     /// Its questions that wait for a quorum round.
     pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
@@ -107,7 +107,7 @@ impl Progress {
             forgot: false,
             rejoined: None,
             name: None,
-            wants_read_lease: false,
+            asks_since: None,
             questions: 0,
             sent_in: RoundId(0),
             told: LogIndex(0),
@@ -310,6 +310,7 @@ impl Progress {
     /// The clock ran backwards: whatever was waited for is waited for from now on.
     pub(super) fn clock_went_back(&mut self) {
         self.lacking_since = None;
+        self.asks_since = None;
         if let Snapshot::Sent { .. } = self.snapshot {
             self.snapshot = Snapshot::None;
         }
@@ -328,7 +329,7 @@ impl Progress {
             forgot,
             rejoined,
             name,
-            wants_read_lease,
+            asks_since,
             questions,
             sent_in,
             told,
@@ -340,7 +341,10 @@ impl Progress {
             snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
-        digest.value(&(forgot, told, awaits, wants_read_lease));
+        digest.value(&(forgot, told, awaits, asks_since.is_some()));
+        if let Some(since) = asks_since {
+            digest.since(*since);
+        }
         digest.value(&(rejoined, name, questions, sent_in, verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {

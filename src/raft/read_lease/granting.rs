@@ -1,7 +1,7 @@
 //! What a leader does about read leases: what it may grant, and when it wants them back.
 
-use super::{GrantStanding, RecallReason};
 use super::grants::Terms;
+use super::{GrantStanding, RecallReason};
 use crate::raft::role::RoleState;
 use crate::raft::{Consensus, Message, RoundId};
 use crate::types::NodeId;
@@ -37,6 +37,8 @@ impl Consensus {
             length,
             until: since + promise,
             commit: self.commit,
+            patience: self.timing.heartbeat_interval * 2,
+            stride: self.timing.read_lease_max_write_delay / 2,
         })
     }
 
@@ -48,10 +50,14 @@ impl Consensus {
         }
     }
 
-    /// As leader: how `peer` stands with its read lease. `None` if it neither holds nor held one lately.
+    /// As leader: how `peer` stands with its read lease. `None` if it does not ask for one.
     pub fn read_lease_of(&self, peer: NodeId) -> Option<GrantStanding> {
         match &self.role {
-            RoleState::Leader(leader) => leader.grants.standing(peer, self.now),
+            RoleState::Leader(leader) => {
+                let progress = leader.peers.get(&peer);
+                let asks = progress.is_some_and(|progress| progress.asks_since.is_some());
+                leader.grants.standing(peer, asks, self.now)
+            }
             _ => None,
         }
     }

@@ -23,6 +23,17 @@ pub(in crate::raft) struct Grants {
     /// Holders that were too slow.
     rests: BTreeMap<NodeId, Rest>,
     held_back: Option<HeldBack>,
+    pace: Option<Pace>,
+}
+
+/// What was committed a little while ago.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Between [`Terms::stride`] and twice that ago.
+    earlier: LogIndex,
+    later: LogIndex,
+    /// When `later` was noted.
+    at: Instant,
 }
 
 /// One member holds a read lease without interruption, as far as this leader knows.
@@ -89,6 +100,10 @@ pub(in crate::raft) struct Terms {
     /// rests on.
     pub(super) until: Instant,
     pub(super) commit: LogIndex,
+    /// A question that is older is not answered: who asked it may not hear any more, and commits would wait.
+    pub(super) patience: Duration,
+    /// Who acknowledged what was committed one to two of these ago keeps up (RL10).
+    pub(super) stride: Duration,
 }
 
 impl Grants {
@@ -99,10 +114,13 @@ impl Grants {
         progress: &mut Progress,
         terms: &Terms,
     ) -> Option<ReadGrant> {
-        if !progress.wants_read_lease || !progress.is_whole() || progress.needs_state {
+        let asked = progress.asks_since?;
+        let is_old = terms.now.certainly_after(asked + terms.patience);
+        if is_old && !planted!(GrantPerHeartbeat) || !progress.is_whole() || progress.needs_state {
             return None;
         }
         let name = progress.name?;
+        let pace = self.pace(terms.now, terms.commit, terms.stride);
         let resting = |rest: &Rest| !terms.now.certainly_after(rest.until);
         let floor = match self.tenures.get_mut(&peer) {
             Some(tenure) if tenure.is_recalled => return None,
@@ -111,8 +129,8 @@ impl Grants {
                 tenure.note(name);
                 tenure.floor
             }
-            // It would hold commits up at once.
-            None if progress.matched < terms.commit && !planted!(HolderAdmittedBehind) => {
+            // It would hold commits up for too long at once.
+            None if progress.matched < pace && !planted!(HolderAdmittedBehind) => {
                 return None;
             }
             None if self.rests.get(&peer).is_some_and(resting) => return None,
@@ -128,7 +146,9 @@ impl Grants {
                 terms.commit
             }
         };
-        progress.wants_read_lease = planted!(GrantPerHeartbeat);
+        if !planted!(GrantPerHeartbeat) {
+            progress.asks_since = None;
+        }
         Some(ReadGrant {
             length: terms.length,
             floor: if planted!(ReadLeaseNoFloor) {
@@ -145,14 +165,29 @@ impl Grants {
         self.tenures.contains_key(&peer)
     }
 
-    /// How `peer` stands at `now`.
-    pub(super) fn standing(&self, peer: NodeId, now: Instant) -> Option<GrantStanding> {
+    /// What a member has to have acknowledged to keep up: nothing that was committed within the last `stride`.
+    fn pace(&mut self, now: Instant, commit: LogIndex, stride: Duration) -> LogIndex {
+        let pace = self.pace.get_or_insert(Pace {
+            earlier: commit,
+            later: commit,
+            at: now,
+        });
+        if now.certainly_after(pace.at + stride) {
+            pace.earlier = pace.later;
+            pace.later = commit;
+            pace.at = now;
+        }
+        pace.earlier
+    }
+
+    /// How `peer` stands at `now`; `asks` is whether it waits for an answer to its question.
+    pub(super) fn standing(&self, peer: NodeId, asks: bool, now: Instant) -> Option<GrantStanding> {
         let is_resting = |rest: &Rest| !now.certainly_after(rest.until);
         match self.tenures.get(&peer) {
             Some(tenure) if tenure.is_recalled => Some(GrantStanding::Recalled),
             Some(_) => Some(GrantStanding::Held),
             None if self.rests.get(&peer).is_some_and(is_resting) => Some(GrantStanding::Resting),
-            None => None,
+            None => asks.then_some(GrantStanding::Waiting),
         }
     }
 
@@ -184,8 +219,10 @@ impl Grants {
         now: Instant,
         held: LogIndex,
         commit: LogIndex,
+        stride: Duration,
         counters: &GrantCounters,
     ) {
+        self.pace(now, commit, stride);
         if let Some(past) = self.held_back.take_if(|past| commit >= past.index) {
             let nanos = now.at_most_since(past.since).as_nanos();
             let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
@@ -306,6 +343,7 @@ impl Grants {
         if let Some(held_back) = &mut self.held_back {
             held_back.since = held_back.since.min(now);
         }
+        self.pace = None;
     }
 
     /// Adds every field that future behaviour depends on.
@@ -314,6 +352,7 @@ impl Grants {
             tenures,
             rests,
             held_back,
+            pace,
         } = self;
         digest.value(&(tenures.len(), rests.len()));
         for (holder, tenure) in tenures {
@@ -336,6 +375,10 @@ impl Grants {
         if let Some(held_back) = held_back {
             digest.since(held_back.since);
         }
+        digest.value(&pace.map(|pace| (pace.earlier, pace.later)));
+        if let Some(pace) = pace {
+            digest.since(pace.at);
+        }
     }
 }
 
@@ -353,6 +396,8 @@ mod tests {
             length: Duration::from_millis(400),
             until: at + Duration::from_millis(500),
             commit: LogIndex(1),
+            patience: heartbeat * 2,
+            stride: Duration::from_millis(25),
         };
         let mut progress = Progress::unknown(LogIndex(1), heartbeat);
         progress.stored(LogIndex(1), true, RoundId(1), heartbeat);
@@ -360,7 +405,7 @@ mod tests {
         let mut grants = Grants::default();
         for name in names {
             progress.name = Some(RoundId(*name));
-            progress.wants_read_lease = true;
+            progress.asks_since = Some(at);
             let grant = grants.grant(HOLDER, &mut progress, &terms);
             assert_eq!(grant.map(|grant| grant.floor), Some(LogIndex(1)));
             let again = grants.grant(HOLDER, &mut progress, &terms);
@@ -397,7 +442,7 @@ mod tests {
         let mut grants = Grants::default();
         let second = |second: u64| Instant::from_nanos(second * 1_000_000_000);
         let rests = |grants: &Grants, now| {
-            grants.standing(HOLDER, second(now)) == Some(GrantStanding::Resting)
+            grants.standing(HOLDER, false, second(now)) == Some(GrantStanding::Resting)
         };
         grants.rest(HOLDER, second(10));
         assert!(rests(&grants, 10) && !rests(&grants, 11));
@@ -406,6 +451,34 @@ mod tests {
         grants.rest(HOLDER, second(30));
         assert!(rests(&grants, 33) && !rests(&grants, 34));
         grants.rest(HOLDER, second(34 + 60));
-        assert!(rests(&grants, 94) && !rests(&grants, 95), "a minute was good");
+        assert!(
+            rests(&grants, 94) && !rests(&grants, 95),
+            "a minute was good"
+        );
+    }
+
+    #[test]
+    fn who_acknowledged_what_was_committed_a_moment_ago_keeps_up() {
+        let stride = Duration::from_millis(25);
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut grants = Grants::default();
+        for (ms, commit, pace) in [
+            (0, 5, 5),
+            (10, 6, 5),
+            (25, 7, 5),
+            (40, 8, 5),
+            (50, 9, 7),
+            (60, 10, 7),
+            // Nothing was committed meanwhile.
+            (1_000, 10, 9),
+            (1_020, 10, 9),
+            (1_025, 10, 10),
+        ] {
+            assert_eq!(
+                grants.pace(at(ms), LogIndex(commit), stride),
+                LogIndex(pace),
+                "{ms}"
+            );
+        }
     }
 }

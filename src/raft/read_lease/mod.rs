@@ -65,15 +65,23 @@ pub enum GrantStanding {
     Recalled,
     /// It was too slow lately and gets none for a while (RL10).
     Resting,
+    /// It asks for one, and gets it once it keeps up and this leader may grant one.
+    Waiting,
 }
 
 impl GrantStanding {
+    /// Whether commits wait for the member.
+    pub fn is_outstanding(self) -> bool {
+        matches!(self, Self::Held | Self::Recalled)
+    }
+
     /// Its name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Held => "held",
             Self::Recalled => "recalled",
             Self::Resting => "resting",
+            Self::Waiting => "waiting",
         }
     }
 }
