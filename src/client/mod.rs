@@ -42,6 +42,7 @@ mod endpoint;
 #[doc(hidden)]
 pub mod examples;
 mod fence;
+mod home;
 mod kept_lease;
 mod kv;
 mod lease;

@@ -1,6 +1,7 @@
 //! Routing and retries of requests.
 //!
-//! A request goes to the node that is believed to be the leader. A node that is not the leader
+//! A request goes to the node that is believed to be the leader; a linearizable read, to the node beside the
+//! client if that serves it by a read lease ([`Home`]). A node that is not the leader
 //! returns a hint, which is followed, unless its address has just failed; without a hint another
 //! node is tried. Between attempts there is a back-off, except before the first redirection and
 //! after a wait for a connection; a new connection, or a leader that answered another request, ends
@@ -23,6 +24,7 @@ use crate::api::{
     RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
 };
 use crate::client::addresses::Addresses;
+use crate::client::home::Home;
 use crate::client::link::{BrokenCause, Link, LinkFailure};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
@@ -51,25 +53,27 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of logins per request: a short-lived token may expire before it is used.
 const LOGINS_MAX: u32 = 3;
 
-/// The node believed to be the leader, and its address.
+/// A node to which requests go, be it as the leader, and its address.
 #[derive(Clone, Debug)]
-pub(super) struct Leader {
+pub(super) struct KnownNode {
     pub(super) id: Option<NodeId>,
     pub(super) address: String,
     /// The connection that it answered on last. The pool keeps it.
-    link: Weak<Link>,
+    pub(super) link: Weak<Link>,
 }
 
 /// The destination of a request.
 enum Target {
-    Leader(Arc<Leader>),
+    Leader(Arc<KnownNode>),
+    /// The node beside the client, which serves reads by its read lease.
+    Home(Arc<KnownNode>),
     Other(String),
 }
 
 impl Target {
     fn address(&self) -> &str {
         match self {
-            Self::Leader(leader) => &leader.address,
+            Self::Leader(node) | Self::Home(node) => &node.address,
             Self::Other(address) => address,
         }
     }
@@ -77,7 +81,7 @@ impl Target {
     /// The connection to it, if there is one that is likely to work.
     fn link(&self, pool: &Pool) -> Option<Arc<Link>> {
         let known = match self {
-            Self::Leader(leader) => leader.link.upgrade(),
+            Self::Leader(node) | Self::Home(node) => node.link.upgrade(),
             Self::Other(_) => None,
         };
         known
@@ -94,7 +98,8 @@ pub(super) struct Router {
     retry: RetryPolicy,
     /// The leader when the member list was last requested, and the time of that.
     refreshed: Mutex<Option<(NodeId, Instant)>>,
-    leader: ArcSwapOption<Leader>,
+    leader: ArcSwapOption<KnownNode>,
+    home: Home,
     random: Mutex<fastrand::Rng>,
 }
 
@@ -145,6 +150,7 @@ impl Router {
             retry,
             refreshed: Mutex::default(),
             leader: ArcSwapOption::empty(),
+            home: Home::default(),
             random: Mutex::new(fastrand::Rng::with_seed(seed)),
         }
     }
@@ -168,7 +174,7 @@ impl Router {
         self.addresses.learn_more(list);
     }
 
-    pub(super) fn leader(&self) -> Option<Arc<Leader>> {
+    pub(super) fn leader(&self) -> Option<Arc<KnownNode>> {
         self.leader.load_full()
     }
 
@@ -186,7 +192,8 @@ impl Router {
     }
 
     /// Makes the first attempt of a read of one key on the fast path, if the leader is known and
-    /// connected. Everything else is left to [`Router::run_after`].
+    /// connected, or a node beside the client that serves it. Everything else is left to
+    /// [`Router::run_after`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -196,30 +203,52 @@ impl Router {
         timeout: Duration,
         deadline: Instant,
     ) -> PointAttempt {
-        let Some(leader) = self.leader.load_full() else {
-            return PointAttempt::Not;
-        };
-        let Some(link) = leader.link.upgrade().filter(|link| link.is_usable()) else {
+        let Some((target, link)) = self.point_target(call.consistency) else {
             return PointAttempt::Not;
         };
         call.timeout_ms = timeout_ms(timeout);
         let failure = match link.read_point(call, deadline).await {
             Ok(Ok(found)) => {
-                // The usual reply carries no new information.
-                if found.header.leader_id != leader.id || found.header.member_id != link.member_id()
-                {
-                    self.learn(&found.header, &Target::Leader(leader), &link);
-                }
+                self.learn_from_point(&found.header, &target, &link);
                 return PointAttempt::Found(found);
             }
             Ok(Err(error)) => Ok(error),
             Err(broken) => Err(broken),
         };
         PointAttempt::Failed(FirstAttempt {
-            target: Target::Leader(leader),
+            target,
             link,
             failure,
         })
+    }
+
+    fn point_target(&self, consistency: Consistency) -> Option<(Target, Arc<Link>)> {
+        if consistency == Consistency::Linearizable
+            && let Some((node, link)) = self.home.node(&self.pool, &self.addresses)
+        {
+            return Some((Target::Home(node), link));
+        }
+        let leader = self.leader.load_full()?;
+        let link = leader.link.upgrade().filter(|link| link.is_usable())?;
+        Some((Target::Leader(leader), link))
+    }
+
+    /// The usual reply carries no new information.
+    fn learn_from_point(&self, header: &ResponseHeader, target: &Target, link: &Arc<Link>) {
+        let is_new = match target {
+            Target::Leader(leader) => header.leader_id != leader.id,
+            Target::Home(_) => {
+                if let Some(read) = header.read {
+                    self.home.served(read.path);
+                }
+                let leader = self.leader.load();
+                header.leader_id != leader.as_ref().and_then(|leader| leader.id)
+            }
+            Target::Other(_) => true,
+        };
+        if is_new || header.member_id != link.member_id() {
+            self.learn(header, target, link);
+        }
     }
 
     /// Executes a request whose `first` attempt may have been made already.
@@ -252,7 +281,7 @@ impl Router {
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
-                    None => self.target(&frame.call),
+                    None => self.target(&frame.call, progress.attempts),
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
                 frame.call.timeout_ms = timeout_ms(remaining(deadline));
@@ -383,6 +412,9 @@ impl Router {
         match answer {
             Ok(Ok(response)) => {
                 self.learn(&response.header, target, &link);
+                if let (Target::Home(_), Some(read)) = (target, response.header.read) {
+                    self.home.served(read.path);
+                }
                 if progress.met_nobody {
                     // A node that was connected is no longer there.
                     self.refresh(None, &link);
@@ -507,8 +539,16 @@ impl Router {
         Verdict::Again(error, Next::Elsewhere)
     }
 
-    /// The destination: the leader if it is known, otherwise the next address.
-    fn target(&self, call: &Call) -> Target {
+    /// The destination of an attempt: the node beside the client if that serves the read, the leader if it is
+    /// known, otherwise the next address.
+    fn target(&self, call: &Call, attempt: u32) -> Target {
+        if attempt == 1
+            && call.consistency == Consistency::Linearizable
+            && call.request.spec().kind == RequestKind::Read
+            && let Some((node, _)) = self.home.node(&self.pool, &self.addresses)
+        {
+            return Target::Home(node);
+        }
         let anyone = call.request.spec().kind == RequestKind::Node
             || (call.request.is_read()
                 && matches!(
@@ -593,7 +633,7 @@ impl Router {
                 let id = leader;
                 let link = Weak::new();
                 self.leader
-                    .store(Some(Arc::new(Leader { id, address, link })));
+                    .store(Some(Arc::new(KnownNode { id, address, link })));
                 true
             }
             _ => {
@@ -606,6 +646,7 @@ impl Router {
     /// A client's first connection, to `address`: the node there has said who leads, so that the first request
     /// can go there.
     pub(super) fn greeted(&self, address: &str, link: &Arc<Link>) {
+        self.home.greeted(address, link);
         let Some(leader) = link.leader() else {
             return;
         };
@@ -618,7 +659,7 @@ impl Router {
             },
         };
         self.leader
-            .store(Some(Arc::new(Leader { id, address, link })));
+            .store(Some(Arc::new(KnownNode { id, address, link })));
     }
 
     /// Drops the belief that a node is the leader; the next one follows.
@@ -630,6 +671,7 @@ impl Router {
         {
             self.leader.store(None);
         }
+        self.home.failed(address);
         self.addresses.failed(address);
     }
 
@@ -649,13 +691,13 @@ impl Router {
             }
             return;
         }
-        let is_known = |known: &Leader| {
+        let is_known = |known: &KnownNode| {
             known.id == Some(id)
                 && known.link.as_ptr() == Arc::as_ptr(link)
                 && known.address == from.address()
         };
         if !self.leader.load().as_deref().is_some_and(is_known) {
-            self.leader.store(Some(Arc::new(Leader {
+            self.leader.store(Some(Arc::new(KnownNode {
                 id: Some(id),
                 address: from.address().to_string(),
                 link: Arc::downgrade(link),
@@ -739,7 +781,7 @@ impl Router {
             let id = Some(leader);
             let link = Weak::new();
             self.leader
-                .store(Some(Arc::new(Leader { id, address, link })));
+                .store(Some(Arc::new(KnownNode { id, address, link })));
             return;
         }
         self.addresses.call_another(&self.pool, LOOK_INTERVAL);

@@ -46,6 +46,8 @@ pub enum Input {
     Change(Change),
     /// Give up leadership and take no further part in elections: the process is stopping.
     Retire,
+    /// Ask for read leases from now on, or no more: then what is held is given back first.
+    AskForReadLeases(bool),
     /// Time has passed.
     Tick,
     /// The disk usage. Reported periodically; without reports there is no quota.

@@ -228,6 +228,7 @@ impl Node {
             // The caller looks at the configuration, whatever the answer is.
             Input::Change(change) => _ = self.consensus.change(now, &change),
             Input::Retire => self.consensus.retire(now),
+            Input::AskForReadLeases(asks) => self.consensus.ask_for_read_leases(now, asks),
             Input::Space(report) => self.judge_space(now, report),
             Input::PeerVersions(peer, versions) => self.upgrade.heard(peer, versions),
             Input::Tick => {

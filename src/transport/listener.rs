@@ -32,6 +32,8 @@ pub trait Introduction: Send + Sync {
     fn bootstrap(&self) -> Option<BootstrapId>;
     /// Who leads, as far as the node knows.
     fn leader(&self) -> Option<KnownLeader>;
+    /// Whether the node asks for read leases.
+    fn serves_reads(&self) -> bool;
 }
 
 /// Configuration of a client port.
@@ -302,5 +304,6 @@ fn judge(
         name: host.name.clone(),
         bootstrap: host.introduction.bootstrap(),
         leader: host.introduction.leader(),
+        serves_reads: host.introduction.serves_reads(),
     })
 }

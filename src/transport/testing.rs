@@ -5,6 +5,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sync::Mutex;
 use crate::transport::{Introduction, PeerIdentity, Tls};
@@ -101,6 +102,7 @@ impl Authority {
 pub(crate) struct Says {
     bootstrap: Option<BootstrapId>,
     leader: Mutex<Option<KnownLeader>>,
+    serves_reads: AtomicBool,
 }
 
 impl Says {
@@ -116,6 +118,11 @@ impl Says {
     pub(crate) fn leads(&self, leader: KnownLeader) {
         *self.leader.lock() = Some(leader);
     }
+
+    /// From here on it says that it asks for read leases.
+    pub(crate) fn asks_for_read_leases(&self) {
+        self.serves_reads.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Introduction for Says {
@@ -125,5 +132,9 @@ impl Introduction for Says {
 
     fn leader(&self) -> Option<KnownLeader> {
         self.leader.lock().clone()
+    }
+
+    fn serves_reads(&self) -> bool {
+        self.serves_reads.load(Ordering::Relaxed)
     }
 }

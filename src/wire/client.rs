@@ -48,6 +48,8 @@ pub struct Welcome {
     pub bootstrap: Option<BootstrapId>,
     /// Who leads, as far as the server knows: a first request may go there at once.
     pub leader: Option<KnownLeader>,
+    /// Whether the server asks for read leases: linearizable reads are served by it without another node.
+    pub serves_reads: bool,
 }
 
 /// A leader, as another node knows it.

@@ -132,6 +132,7 @@ fn welcome() -> ServerHello {
     ServerHello {
         result: Ok(Welcome {
             leader: None,
+            serves_reads: false,
             version: 1,
             cluster_id: ClusterId(0x77),
             member_id: NodeId(2),
@@ -179,7 +180,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         (encoded(&hello), "05000000010100f68b69900101770163"),
         (
             encoded(&welcome()),
-            "0b000000020100ea22f4b200017702026e3201990100",
+            "0c000000020100829b51d800017702026e320199010000",
         ),
         (
             encoded(&put_frame(1, 3)),

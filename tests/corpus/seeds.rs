@@ -304,6 +304,7 @@ fn peer_hello() -> PeerHello {
 fn messages() -> Vec<Seed> {
     let welcome = ServerHello {
         result: Ok(Welcome {
+            serves_reads: true,
             leader: Some(KnownLeader {
                 id: NodeId(8),
                 address: Some("10.0.0.8:7400".to_owned()),

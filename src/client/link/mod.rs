@@ -72,6 +72,7 @@ pub(super) struct Link {
     member_id: NodeId,
     bootstrap: Option<BootstrapId>,
     leader: Option<KnownLeader>,
+    serves_reads: bool,
     small: Arc<Lane>,
     large: Arc<Lane>,
     suspect: Arc<AtomicBool>,
@@ -124,6 +125,7 @@ impl Link {
             member_id: welcome.member_id,
             bootstrap: welcome.bootstrap,
             leader: welcome.leader,
+            serves_reads: welcome.serves_reads,
             small,
             large,
             suspect,
@@ -149,6 +151,11 @@ impl Link {
     /// Who led when it was connected, as far as the node at the other end knew.
     pub(super) fn leader(&self) -> Option<&KnownLeader> {
         self.leader.as_ref()
+    }
+
+    /// Whether the node at the other end asked for read leases when it was connected.
+    pub(super) fn serves_reads(&self) -> bool {
+        self.serves_reads
     }
 
     /// The member at the other end.

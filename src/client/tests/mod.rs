@@ -1,3 +1,4 @@
+mod home;
 mod leases;
 mod members;
 mod outages;

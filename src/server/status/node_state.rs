@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use super::contacts::Contacts;
 use super::directory::Directory;
 use super::doubles::Doubles;
+use super::followers::Followers;
 use super::integrity::Integrity;
 use super::lease_stats::LeaseStats;
 use crate::api::{Error, ErrorKind, ResponseHeader};
@@ -45,6 +46,10 @@ pub(crate) struct NodeState {
     pub(crate) stopping: AtomicBool,
     /// Whom this node hears.
     pub(crate) contacts: Arc<Contacts>,
+    /// How far those are that follow it.
+    pub(crate) followers: Arc<Followers>,
+    /// Whether it asks for read leases, as set or as changed since.
+    pub(crate) asks_for_read_leases: AtomicBool,
     /// Processes that have the identity of another one.
     pub(crate) doubles: Arc<Doubles>,
     /// Why its start put it into quarantine.
@@ -62,6 +67,10 @@ impl Introduction for NodeState {
         let id = self.published.leader()?;
         let address = self.client_address(id);
         Some(KnownLeader { id, address })
+    }
+
+    fn serves_reads(&self) -> bool {
+        self.asks_for_read_leases.load(Ordering::Relaxed)
     }
 }
 

@@ -173,6 +173,8 @@ impl Shared {
             lease_stats: Arc::default(),
             stopping: AtomicBool::new(false),
             contacts: Arc::new(Contacts::new(identity.clock.now())),
+            followers: Arc::default(),
+            asks_for_read_leases: AtomicBool::new(config.timing.read_lease_enabled),
             doubles: Arc::default(),
             quarantined_at_start: warnings.quarantine_warning,
             start_warnings: warnings.warnings,

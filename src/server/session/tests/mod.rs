@@ -143,6 +143,8 @@ impl World {
             lease_stats: Arc::default(),
             stopping: AtomicBool::new(false),
             contacts: Arc::new(Contacts::new(clock.now())),
+            followers: Arc::default(),
+            asks_for_read_leases: AtomicBool::new(false),
             doubles: Arc::default(),
             quarantined_at_start: None,
             start_warnings: Vec::new(),
