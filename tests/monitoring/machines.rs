@@ -30,12 +30,38 @@ const VIOLATIONS: &str = "leasehold_leader_lease_assumption_violations_total ";
 const JUMPS: &str = "leasehold_clock_jump_total ";
 
 /// Nodes that call each other over wires of ours, and run.
-fn wired() -> (Cluster, Wires, usize) {
+fn wired(more: &str) -> (Cluster, Wires, usize) {
     let mut cluster = Cluster::prepare(3);
+    cluster.write_configs(more);
     let wires = Wires::between(&cluster.nodes, 1);
     wires.take_over(&cluster.nodes);
     let leader = cluster.start_and_settle();
     (cluster, wires, leader)
+}
+
+/// The way to a member with a read lease is slow now and then, and writes wait for it; then it stays slow.
+async fn far_holder(cluster: &Cluster, wires: &Wires, leader: usize, stage: &mut Stage<'_>) {
+    stage.begin("a member with a read lease is far away, again and again");
+    let far = (leader + 2) % 3;
+    let away = |delay| {
+        for (from, to) in [(leader, far), (far, leader)] {
+            wires.change(from, to, |weather| weather.delay = delay);
+        }
+    };
+    while !stage.has_fired(&["LeaseholdReadLeaseHoldsWrites warning"]) {
+        away(Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        away(SLOW_WIRE);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    eventually("a warning of the delay that is too short", || {
+        let (_, status) = cluster.nodes[leader].manage("GET", "/admin/v1/status", "");
+        let warning = "read_lease.max_write_delay is 50.0 ms";
+        status["warnings"]
+            .to_string()
+            .contains(warning)
+            .then_some(())
+    });
 }
 
 /// Messages between nodes take their time, and one follower's disk does.
@@ -44,7 +70,7 @@ pub(crate) async fn slow_wires_and_a_slow_disk() {
     if tools.strace.is_none() {
         return left_out("a disk that is slow, under Prometheus: needs strace");
     }
-    let (cluster, wires, leader) = wired();
+    let (cluster, wires, leader) = wired("[read_lease]\nenabled = true\n");
     let client = who_gives_up(&cluster).await;
     let stop = Arc::<AtomicBool>::default();
     let writing = tokio::spawn(repeat(
@@ -56,6 +82,7 @@ pub(crate) async fn slow_wires_and_a_slow_disk() {
     ));
     let prometheus = watch_over_what_is_wrong(&cluster);
     let mut stage = Stage::new(&prometheus);
+    far_holder(&cluster, &wires, leader, &mut stage).await;
     stage.begin("messages between nodes are slow, and so is the disk of a follower");
     for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
         wires.change(from, to, |weather| weather.delay = SLOW_WIRE);
@@ -98,7 +125,7 @@ fn cut_off_with_slow_clocks(cluster: &mut Cluster, clocks: &mut [Clocks], wires:
 /// lease for valid long after the others' promises have ended. Then clocks that run apart, as those who
 /// compare them see, and a leader's clocks that are set back.
 pub(crate) async fn clocks_that_lie() {
-    let (mut cluster, wires, _) = wired();
+    let (mut cluster, wires, _) = wired("");
     let clocks: Option<Vec<Clocks>> = cluster.nodes.iter().map(Clocks::of).collect();
     let Some(mut clocks) = clocks else {
         return left_out("clocks that run apart: needs x86-64, and processes that may be traced");

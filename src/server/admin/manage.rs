@@ -35,6 +35,7 @@ pub(crate) const PATHS: &[&str] = &[
     "/admin/v1/watches",
     "/admin/v1/connections",
     "/admin/v1/log-level",
+    "/admin/v1/read-lease",
     "/admin/v1/snapshot",
     "/admin/v1/tls/reload",
     "/admin/v1/transfer-leadership",
@@ -60,6 +61,7 @@ pub(crate) fn router(slot: ServiceSlot) -> Router {
         .route("/admin/v1/watches", get(watches))
         .route("/admin/v1/connections", get(connections))
         .route("/admin/v1/log-level", get(log_level).put(set_log_level))
+        .route("/admin/v1/read-lease", get(read_lease).put(set_read_lease))
         .route("/admin/v1/snapshot", post(snapshot))
         .route("/admin/v1/tls/reload", post(reload_tls))
         .route("/admin/v1/transfer-leadership", post(transfer_leadership))
@@ -287,6 +289,28 @@ fn no_log() -> Refusal {
         ErrorKind::Unsupported.code(),
         "this node does not own the log filter of its process",
     )
+}
+
+async fn read_lease(State(slot): Node) -> JsonResult {
+    Ok(axum::Json(node(&slot)?.read_lease()))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadLeaseSwitch {
+    enabled: bool,
+}
+
+async fn set_read_lease(State(slot): Node, body: Bytes) -> JsonResult {
+    let node = node(&slot)?;
+    let ReadLeaseSwitch { enabled } = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::usage(format!("send {{\"enabled\": false}}: {error}")))?;
+    let document = node.ask_for_read_leases(enabled);
+    tracing::info!(
+        enabled,
+        "read_lease.enabled changed over the admin port, until the next start"
+    );
+    Ok(axum::Json(document))
 }
 
 /// The bytes of a backup, as `leasehold snapshot save` writes them. They end early, and so that HTTP

@@ -1,6 +1,7 @@
 //! The node as its admin port shows and changes it: one document for each question.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,9 +13,11 @@ use crate::api::{
     Consistency, Distribution, Error, ErrorKind, LeaderLeaseStatus, LeaseInfo, LeaseListRequest,
     LeaseRef, Request, ResponseBody, StatusResponse,
 };
+use crate::node::Input;
 use crate::raft::Configuration;
 use crate::server::admin::Progress;
 use crate::server::config::EffectiveConfig;
+use crate::server::mail::Mail;
 use crate::server::session::Sessions;
 use crate::server::session::drain::Drain;
 use crate::server::status::node_state::NodeState;
@@ -127,13 +130,36 @@ impl AdminService {
                 "lease": reads.lease,
                 "read_index": reads.read_index,
                 "follower": reads.follower,
+                "read_lease": reads.read_lease,
                 "serializable": reads.serializable,
             },
             "startup": self.startup.stands(&self.node, sessions.serving.store.applied()).document(),
             "is_stopping": self.node.is_stopping(),
             "leader_lease": lease_document(&leader_lease),
+            "read_lease": self.read_lease(),
+            "followers": self.node.followers.documents(&self.node.directory.members()),
             "warnings": warnings,
         })
+    }
+
+    /// The read lease of this node. Whom it has granted one, as the leader, stands beside its followers.
+    pub(crate) fn read_lease(&self) -> Value {
+        let (now, published) = (self.node.clock.now(), &self.node.published);
+        let remaining = published.read_lease().and_then(|cell| cell.remaining(now));
+        json!({
+            "enabled": self.node.asks_for_read_leases.load(Ordering::Relaxed),
+            "is_valid": remaining.is_some(),
+            "remaining_ms": remaining.map(millis),
+        })
+    }
+
+    /// Makes this node ask for read leases until it stops, or ask no more: then it gives back what it holds
+    /// first, and writes wait for it no longer.
+    pub(crate) fn ask_for_read_leases(&self, asks: bool) -> Value {
+        let before = self.node.asks_for_read_leases.swap(asks, Ordering::Relaxed);
+        let mail = Mail::Input(Input::AskForReadLeases(asks));
+        self.sessions.mailbox.send(mail);
+        json!({"enabled": asks, "before": before})
     }
 
     /// What the node goes by: what was set and where, what follows from it where nothing was set, and
@@ -331,7 +357,7 @@ impl AdminService {
             .collect();
         let open = &self.sessions.serving.watches.counts().watchers;
         json!({
-            "open": open.load(std::sync::atomic::Ordering::Relaxed),
+            "open": open.load(Ordering::Relaxed),
             "watches": shown,
         })
     }

@@ -5,9 +5,9 @@
 
 pub(crate) mod effects;
 pub(crate) mod elections;
+mod followers;
 mod heard;
 mod heartbeats;
-mod lag;
 pub(crate) mod lease_log;
 pub(crate) mod observer;
 
@@ -22,9 +22,9 @@ use crate::node::turn::{Idle, Mark, Marks, TurnEffects};
 use crate::node::{Input, LeaseCounts, MembersInForce, Node, NodeView, Output, StateCheck};
 use crate::raft::{Entry, Message};
 use crate::server::driver::effects::Effects;
+use crate::server::driver::followers::FollowerSampler;
 use crate::server::driver::heard::LastMessages;
 use crate::server::driver::heartbeats::Heartbeats;
-use crate::server::driver::lag::FollowerLag;
 use crate::server::driver::observer::{Event, Observer};
 use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::time::{Clock, Instant};
@@ -47,7 +47,7 @@ pub(crate) struct Driver<E, O> {
     next_request: u64,
     heartbeats: Heartbeats,
     heard: LastMessages,
-    lag: FollowerLag,
+    followers: FollowerSampler,
 }
 
 /// A request that is not answered yet.
@@ -88,7 +88,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
             next_request: 1,
             heartbeats: Heartbeats::default(),
             heard: LastMessages::default(),
-            lag: FollowerLag::default(),
+            followers: FollowerSampler::default(),
         }
     }
 
@@ -193,10 +193,10 @@ impl<E: Effects, O: Observer> Driver<E, O> {
         if old.clock_regressions != self.view.clock_regressions {
             self.heartbeats.clock_went_back();
             self.heard.clock_went_back(now);
-            self.lag.clock_went_back();
+            self.followers.clock_went_back();
         }
-        if let Some(entries) = self.lag.sample(now, &self.node) {
-            self.observer.happened(Event::FollowersLag(entries));
+        if let Some(followers) = self.followers.sample(now, &self.node) {
+            self.observer.happened(Event::Followers(followers));
         }
         if let Some(heard) = self.heard.sample(now) {
             self.observer.happened(Event::Heard(heard));

@@ -11,12 +11,13 @@ use super::elections::Elections;
 use super::lease_log::LeaseLog;
 use crate::api::{Member, MemberInfo};
 use crate::node::{LeaseCounts, LeaseTotals, MembersInForce, NodeView};
-use crate::raft::Status;
+use crate::raft::{GrantStanding, Status};
 use crate::server::metrics::{ExpiredIn, Metrics, PeerMetrics};
 use crate::server::peers::members::{MemberNames, OwnStanding, REMOVED};
 use crate::server::peers::{Peers, Roster};
 use crate::server::status::contacts::Contacts;
 use crate::server::status::directory::Directory;
+use crate::server::status::followers::{Follower, Followers};
 use crate::server::status::integrity::Integrity;
 use crate::server::status::lease_stats::LeaseStats;
 use crate::server::threads::fatal::Exit;
@@ -45,9 +46,8 @@ pub(crate) enum Event<'a> {
     HeartbeatAnswered(NodeId, Duration),
     /// A heartbeat to this member was dropped, because it takes nothing.
     HeartbeatDropped(NodeId),
-    /// The number of log entries that each other member has not acknowledged; empty if this node does
-    /// not lead.
-    FollowersLag(&'a [(NodeId, u64)]),
+    /// What this leader knows of each other member; empty if this node does not lead.
+    Followers(&'a [(NodeId, Follower)]),
     /// When each other node was last heard of.
     Heard(&'a BTreeMap<NodeId, Instant>),
     /// The deadline of a request expired before it was handled.
@@ -64,6 +64,7 @@ pub(crate) struct Reporter {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lease_stats: Arc<LeaseStats>,
     pub(crate) contacts: Arc<Contacts>,
+    pub(crate) followers: Arc<Followers>,
     pub(crate) integrity: Arc<Integrity>,
     pub(crate) watches: Arc<Watches>,
     pub(crate) status: Arc<ArcSwap<Status>>,
@@ -173,6 +174,7 @@ impl Observer for Reporter {
                 self.lease_stats.timer_delay.record(by);
             }
             Event::HeartbeatAnswered(peer, after) => {
+                self.followers.answered(peer, after);
                 if let Some(metrics) = self.membership.metrics.get(&peer) {
                     let histogram = &metrics.heartbeat_round_trip_seconds;
                     histogram.record(after.as_secs_f64());
@@ -183,11 +185,17 @@ impl Observer for Reporter {
                     metrics.heartbeat_send_failures.increment(1);
                 }
             }
-            Event::FollowersLag(entries) => {
+            Event::Followers(followers) => {
+                self.followers.sampled(followers);
                 for (peer, metrics) in &self.membership.metrics {
-                    let lag = entries.iter().find(|(follower, _)| follower == peer);
-                    let lag = lag.map_or(0, |(_, lag)| *lag);
-                    metrics.lag_entries.set(lag as f64);
+                    let follower = followers.iter().find(|(follower, _)| follower == peer);
+                    let follower = follower.map(|(_, follower)| follower);
+                    metrics
+                        .lag_entries
+                        .set(follower.map_or(0, |it| it.lag) as f64);
+                    let standing = follower.and_then(|it| it.read_lease);
+                    let holds = standing.is_some_and(GrantStanding::is_outstanding);
+                    metrics.holds_read_lease.set(f64::from(u8::from(holds)));
                 }
             }
             Event::Heard(last) => self.contacts.heard(last),

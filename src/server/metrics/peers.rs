@@ -15,5 +15,8 @@ metrics! {
         pub lag_entries: Gauge = "leasehold_raft_follower_lag_entries",
             "Entries of this leader's log that the member has not acknowledged; all of them \
              while nothing has been heard from it; 0 on nodes other than the leader.";
+        pub holds_read_lease: Gauge = "leasehold_raft_follower_read_lease",
+            "1 if the member holds a read lease of this leader, or may still do: commits wait for it; \
+             0 on nodes other than the leader.";
     }
 }

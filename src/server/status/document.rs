@@ -27,6 +27,7 @@ fn of_reads(reads: &ReadCounts) -> Value {
         "lease": reads.lease,
         "read_index": reads.read_index,
         "follower": reads.follower,
+        "read_lease": reads.read_lease,
         "serializable": reads.serializable,
     })
 }

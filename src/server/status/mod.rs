@@ -4,6 +4,7 @@ pub(crate) mod contacts;
 pub(crate) mod directory;
 pub(crate) mod document;
 pub(crate) mod doubles;
+pub(crate) mod followers;
 pub(crate) mod integrity;
 pub(crate) mod lease_stats;
 pub(crate) mod node_state;

@@ -2,7 +2,7 @@
 //! `/readyz`, the reports of the admin port and `leasehold doctor` show alike.
 
 use super::node_state::NodeState;
-use crate::api::DRAINED;
+use crate::api::{DRAINED, MemberInfo};
 use crate::types::Role;
 
 /// Of a node that went into quarantine while it ran.
@@ -32,6 +32,7 @@ impl NodeState {
             .chain(self.doubles.of_others(now))
             .chain(self.quarantine_warning())
             .chain(self.contacts.silent(now, self.member_id, &members))
+            .chain(self.far_holders(&members))
             .chain(self.start_warnings.iter().cloned())
             .collect()
     }
@@ -41,6 +42,11 @@ impl NodeState {
         let voters = self.directory.voters();
         self.contacts
             .leaderless(self.clock.now(), self.member_id, &voters)
+    }
+
+    fn far_holders(&self, members: &[MemberInfo]) -> Vec<String> {
+        let max_write_delay = self.timing.read_lease_max_write_delay;
+        self.followers.far_holders(max_write_delay, members)
     }
 
     /// That another process has the identity of this node.

@@ -329,6 +329,7 @@ impl Ground<'_> {
             metrics: shared.metrics.clone(),
             lease_stats: shared.node.lease_stats.clone(),
             contacts: shared.node.contacts.clone(),
+            followers: shared.node.followers.clone(),
             integrity: shared.node.integrity.clone(),
             watches: shared.watches.clone(),
             status: shared.node.status.clone(),
