@@ -83,6 +83,14 @@ It starts three processes on loopback, holds each to a part of a core, finds the
 and asks them for half of it, all of it, twice and four times as much. Control groups are made for that \
 where this user may; else the processes are paused and resumed.")]
     Overload(OverloadArgs),
+    /// Measure what read leases give to reads and cost writes, by the round trip between members
+    #[command(after_help = "Examples:
+  cargo bench --bench load -- read-leases
+  cargo bench --bench load -- read-leases --round-trip 2 --duration 30s --rate 1000
+
+Three processes are started on loopback, with a network between them that delays each datagram by half \
+of a round trip.")]
+    ReadLeases(ReadLeaseArgs),
     /// Every load and every change of leaders on leasehold and etcd in turns: benches/compare.sh
     Compare(CompareArgs),
 }
@@ -248,6 +256,36 @@ pub(crate) struct TransferArgs {
     /// No line per second on standard error
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+/// How far members are from each other, and how much is written.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReadLeaseArgs {
+    /// Round trips between two members in milliseconds, comma-separated, beside what the machine takes
+    #[arg(long = "round-trip", value_name = "MS", value_delimiter = ',', default_value = "0,20,70", value_parser = parse_round_trip)]
+    pub(crate) round_trips: Vec<Duration>,
+    /// Puts due in a second
+    #[arg(long, value_name = "PER SECOND", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rate: u32,
+    /// How long puts are measured each time, and reads for half of that
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
+    pub(crate) duration: Duration,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub(crate) own: OwnClusterArgs,
+    /// No line per case on standard error
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+fn parse_round_trip(text: &str) -> Result<Duration, String> {
+    let round_trip: u16 = text.parse().unwrap_or(u16::MAX);
+    match round_trip <= 300 {
+        true => Ok(Duration::from_millis(round_trip.into())),
+        false => {
+            Err("choose whole milliseconds up to 300: no leader lease outlives more".to_owned())
+        }
+    }
 }
 
 /// What happens to a leader.

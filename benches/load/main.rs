@@ -21,6 +21,7 @@ mod gap;
 mod lease_expiry;
 mod overload;
 mod peers;
+mod read_leases;
 mod run;
 mod snapshot_transfer;
 mod succession;

@@ -10,7 +10,7 @@ use leasehold::cli::arguments::bench::OwnClusterArgs;
 use leasehold::cli::failure::Failure;
 
 use crate::arguments::{Arguments, Command};
-use crate::{compare, gap, lease_expiry, overload, peers, snapshot_transfer};
+use crate::{compare, gap, lease_expiry, overload, peers, read_leases, snapshot_transfer};
 
 /// Measures what the arguments ask for, of which the first is this program.
 pub(crate) fn run(
@@ -40,6 +40,7 @@ pub(crate) fn run(
         Command::SnapshotTransfer(arguments) => snapshot_transfer::run(&arguments, global, out),
         Command::Gap(arguments) => gap::run(&arguments, global, out),
         Command::Overload(arguments) => overload::run(&arguments, global, out),
+        Command::ReadLeases(arguments) => read_leases::run(&arguments, global, out),
         Command::Compare(arguments) => compare::run(&arguments, out),
     }
 }

@@ -13,6 +13,7 @@ mod gap;
 mod lease_expiry;
 mod overload;
 mod peers;
+mod read_leases;
 mod run;
 mod snapshot_transfer;
 mod succession;
@@ -102,6 +103,29 @@ fn the_gaps_of_a_change_of_leader_are_told_for_every_probe() {
         0,
         "nothing is left"
     );
+}
+
+#[test]
+fn reads_at_a_holder_are_local_and_writes_wait_for_it_when_it_is_killed() {
+    let report = document(&[
+        "read-leases",
+        "--round-trip",
+        "2",
+        "--duration",
+        "1s",
+        "--rate",
+        "20",
+    ]);
+    let cases = report["cases"].as_array().unwrap();
+    let holders: Vec<_> = cases.iter().map(|case| &case["holders"]).collect();
+    assert_eq!(holders, ["none", "one", "all"]);
+    for case in cases {
+        let has_holder = case["holders"] != "none";
+        let local = case["local_beside_puts"].as_f64().unwrap();
+        assert_eq!(local > 0.0, has_holder, "{case}");
+        assert_eq!(case["stall_ms"].is_number(), has_holder, "{case}");
+        assert!(case["put_p50_ms"].as_f64().unwrap() >= 2.0, "{case}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Wires between the nodes of a cluster of our own, so that a node can be cut off from the others:
-//! datagrams pass through here, or are dropped, which needs no root.
+//! datagrams pass through here, late if that is wanted, or are dropped, which needs no root.
 //!
 //! Each node is configured to reach each of the others at an address of ours, and every datagram takes
 //! this way in both directions. A wire that is cut is silent, as a broken network is: no error
@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{io, thread};
 
 use tokio::net::UdpSocket;
@@ -43,6 +44,7 @@ impl Wires {
         let cuts = Arc::new(Cuts {
             off: peers.iter().map(|_| AtomicBool::new(false)).collect(),
             dropped: AtomicU64::new(0),
+            delay_nanos: AtomicU64::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -95,6 +97,12 @@ impl Wires {
         self.cuts.off[number].store(is_cut, Ordering::SeqCst);
     }
 
+    /// Keeps each datagram back for so long from now on. Less than a millisecond is as good as nothing.
+    pub fn delay(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        self.cuts.delay_nanos.store(nanos, Ordering::SeqCst);
+    }
+
     /// Datagrams that were dropped so far.
     pub fn dropped(&self) -> u64 {
         self.cuts.dropped.load(Ordering::SeqCst)
@@ -110,11 +118,12 @@ impl Drop for Wires {
     }
 }
 
-/// Who is cut off.
+/// Who is cut off, and how far all are from each other.
 #[derive(Debug)]
 struct Cuts {
     off: Vec<AtomicBool>,
     dropped: AtomicU64,
+    delay_nanos: AtomicU64,
 }
 
 impl Cuts {
@@ -125,6 +134,26 @@ impl Cuts {
         self.dropped.fetch_add(u64::from(drops), Ordering::SeqCst);
         drops
     }
+
+    /// Sends a datagram on, now or later. It may get lost; the nodes know.
+    async fn pass(&self, datagram: &[u8], socket: &Arc<UdpSocket>, to: Option<SocketAddr>) {
+        let delay = Duration::from_nanos(self.delay_nanos.load(Ordering::SeqCst));
+        if delay.is_zero() {
+            return send(datagram, socket, to).await;
+        }
+        let (datagram, socket) = (datagram.to_vec(), socket.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            send(&datagram, &socket, to).await;
+        });
+    }
+}
+
+async fn send(datagram: &[u8], socket: &UdpSocket, to: Option<SocketAddr>) {
+    let _ = match to {
+        Some(to) => socket.send_to(datagram, to).await,
+        None => socket.send(datagram).await,
+    };
 }
 
 /// One wire, on which `from` calls `to` and `to` answers.
@@ -165,8 +194,8 @@ impl Wire {
                         loop {
                             match answers.recv(&mut datagram).await {
                                 Ok(length) if !cuts.drops(to, from) => {
-                                    // A datagram may get lost; the nodes know.
-                                    let _ = near.send_to(&datagram[..length], caller).await;
+                                    let back = Some(caller);
+                                    cuts.pass(&datagram[..length], &near, back).await;
                                 }
                                 _ => {}
                             }
@@ -175,15 +204,13 @@ impl Wire {
                     far
                 }
             };
-            let _ = far.send(&datagram[..length]).await;
+            cuts.pass(&datagram[..length], &far, None).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn node() -> std::net::UdpSocket {
