@@ -14,7 +14,7 @@ use crate::harness::{Cluster, PATIENCE, eventually, files_below};
 
 /// Nobody would write this by accident.
 const ROOT_PASSWORD: &str = "canary-of-root-5be1";
-const ANNA_PASSWORD: &str = "canary-of-anna-77f0";
+pub(crate) const ANNA_PASSWORD: &str = "canary-of-anna-77f0";
 
 fn permission(kind: PermissionKind, prefix: &str) -> Permission {
     Permission {
@@ -25,11 +25,11 @@ fn permission(kind: PermissionKind, prefix: &str) -> Permission {
 }
 
 /// Whom a password makes one, by the certificate that everybody has.
-fn as_user(cluster: &Cluster, name: &str, password: &str) -> ConnectOptions {
+pub(crate) fn as_user(cluster: &Cluster, name: &str, password: &str) -> ConnectOptions {
     cluster.options().with_user(name, password)
 }
 
-async fn connect(cluster: &Cluster, options: ConnectOptions) -> Client {
+pub(crate) async fn connect(cluster: &Cluster, options: ConnectOptions) -> Client {
     // To prove who one is takes a node much time.
     let options = options.with_connect_timeout(Duration::from_secs(30));
     cluster.client_with(options).await
@@ -61,7 +61,7 @@ async fn turned_away(cluster: &Cluster, options: &ConnectOptions) -> leasehold::
 }
 
 /// Turns access control on: root may do all, anna reads `a/` and writes `a/w/`.
-async fn guard(cluster: &Cluster) {
+pub(crate) async fn guard(cluster: &Cluster) {
     let client = cluster.client().await;
     let auth = client.auth();
     auth.user_add("root", Some(ROOT_PASSWORD)).await.unwrap();

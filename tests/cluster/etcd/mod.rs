@@ -5,7 +5,7 @@ mod auth;
 mod differential;
 mod forwarding;
 mod gateway;
-mod grpc;
+pub(crate) mod grpc;
 mod http;
 mod json;
 #[allow(
@@ -14,7 +14,7 @@ mod json;
     reason = "the messages are the server's, and these tests use most of them"
 )]
 #[path = "."]
-mod messages {
+pub(crate) mod messages {
     #[path = "../../../src/etcd/proto/auth.rs"]
     mod auth;
     #[path = "../../../src/etcd/proto/cluster.rs"]
