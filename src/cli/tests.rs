@@ -115,6 +115,7 @@ fn the_help_of_a_verb_speaks_of_connections_only_where_there_is_one() {
         "serve --help",
         "dev --help",
         "cert issue --help",
+        "cert renew --help",
         "completion --help",
     ] {
         assert!(!help(line).contains("--cacert"), "{line}");
@@ -185,6 +186,7 @@ fn what_contradicts_itself_is_wrong_usage() {
         "cert issue --name n1 --client --node",
         "cert init --cluster-id xyz",
         "cert check",
+        "cert renew --before soon",
         "completion tcsh",
         "get a --timeout 0s",
         "get a -o xml",

@@ -20,6 +20,12 @@ Keep the private keys of the authorities off the nodes: anyone who has them can 
   leasehold cert issue --out pki/ --name n1 --san 10.0.0.1
   leasehold cert issue --out pki/ --name app --client")]
     Issue(CertIssueArgs),
+    /// Issue again the certificates in a directory that end soon, for the same names
+    #[command(after_help = "Example:
+  leasehold cert renew --out pki/
+
+Run it every day, and take what it wrote to where it is used: nodes load new files by themselves.")]
+    Renew(CertRenewArgs),
     /// Check certificate and key files; exits with 1 if one is not usable
     #[command(after_help = "Example:\n  leasehold cert check pki/*")]
     Check(CertCheckArgs),
@@ -68,6 +74,20 @@ pub struct CertIssueArgs {
     /// Replace existing certificates
     #[arg(long)]
     pub force: bool,
+}
+
+/// Make the certificates that end soon again.
+#[derive(Debug, Args)]
+pub struct CertRenewArgs {
+    /// Directory of the authorities and of the certificates
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    pub out: PathBuf,
+    /// Renew what ends within as many days
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    pub before: u64,
+    /// Validity of the new certificates in days
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub days: u64,
 }
 
 /// Look at certificate and key files.

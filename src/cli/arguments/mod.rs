@@ -21,7 +21,7 @@ use clap_complete::Shell;
 
 use self::access::{AuthCommand, RoleCommand, UserCommand};
 use self::bench::{BenchCommand, VerifyCommand};
-pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs};
+pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
 use self::duration::parse_duration;
 use self::elsewhere::ElsewhereArgs;
 pub use self::kv::{

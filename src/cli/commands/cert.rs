@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs};
+use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
 
@@ -16,6 +16,7 @@ pub fn run(command: CertCommand, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         CertCommand::Init(arguments) => init(&arguments, out),
         CertCommand::Issue(arguments) => issue(&arguments, out),
+        CertCommand::Renew(arguments) => renew(&arguments, out),
         CertCommand::Check(arguments) => {
             let reports = pki::check(&arguments.files, pki::wall_clock());
             for report in &reports {
@@ -82,6 +83,35 @@ fn issue(arguments: &CertIssueArgs, out: &mut impl Write) -> Result<(), Failure>
     for (files, identity) in &made {
         files.write(identity, arguments.force)?;
         written(out, &files.certificate)?;
+    }
+    Ok(())
+}
+
+fn renew(arguments: &CertRenewArgs, out: &mut impl Write) -> Result<(), Failure> {
+    // Before anything is calculated with them.
+    if days(arguments.days) > pki::AUTHORITY_LIFE {
+        let days = arguments.days;
+        return Err(PkiError::InvalidLife { days }.into());
+    }
+    if arguments.before >= arguments.days {
+        return Err(Failure::usage(
+            "certificates would be renewed as soon as they are made: give --before fewer days than \
+             --days",
+        ));
+    }
+    let authority = Authority::load(&arguments.out)?;
+    let by = pki::wall_clock() + days(arguments.before);
+    for holder in authority.holders_ending(&arguments.out, by)? {
+        let again = CertIssueArgs {
+            out: arguments.out.clone(),
+            name: holder.name,
+            san: holder.sans,
+            node: holder.is_node,
+            client: !holder.is_node,
+            days: arguments.days,
+            force: true,
+        };
+        issue(&again, out)?;
     }
     Ok(())
 }
@@ -192,6 +222,59 @@ mod tests {
         assert!(!pki.join("n1-peer.pem").exists());
         issue_in(pki, "n1", false, true).unwrap();
         assert_ne!(std::fs::read(pki.join("n1-peer.pem")).unwrap(), before);
+    }
+
+    #[test]
+    fn what_ends_soon_is_renewed_for_the_same_names_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let pki = directory.path();
+        let renew = |before, days| {
+            run_to_text(CertCommand::Renew(CertRenewArgs {
+                out: pki.to_owned(),
+                before,
+                days,
+            }))
+        };
+        init_in(pki).unwrap();
+        issue_in(pki, "app", true, false).unwrap();
+        // A node of 10 days, and a copy of its certificate by a name of the user's own.
+        run_to_text(CertCommand::Issue(CertIssueArgs {
+            out: pki.to_owned(),
+            name: "n1".to_owned(),
+            san: vec!["db.example".to_owned(), "10.0.0.1".to_owned()],
+            node: true,
+            client: false,
+            days: 10,
+            force: false,
+        }))
+        .unwrap();
+        let files = ["app.pem", "n1-peer.pem", "n1-server.pem", "copy.pem"].map(|it| pki.join(it));
+        std::fs::copy(&files[1], &files[3]).unwrap();
+        let read = || {
+            files
+                .each_ref()
+                .map(|file| std::fs::read_to_string(file).unwrap())
+        };
+        let before = read();
+
+        assert_eq!(renew(9, 90).unwrap(), "");
+        let text = renew(30, 90).unwrap();
+        assert_eq!(text.matches("wrote ").count(), 2, "{text}");
+        let after = read();
+        let is_new = [0, 1, 2, 3].map(|file| before[file] != after[file]);
+        assert_eq!(is_new, [false, true, true, false]);
+        let checked = check(files[1..3].to_vec()).unwrap();
+        assert_eq!(checked.matches("expires in 89d 23h").count(), 2);
+        assert_eq!(checked.matches("SAN db.example 10.0.0.1").count(), 2);
+        assert_eq!(renew(30, 90).unwrap(), "");
+
+        // One of a node's two is enough; what has ended is renewed as well.
+        std::fs::copy(&files[3], &files[2]).unwrap();
+        assert_eq!(renew(30, 90).unwrap().matches("wrote ").count(), 2);
+        for (before, days) in [(90, 90), (0, 0), (u64::MAX - 1, u64::MAX), (1, u64::MAX)] {
+            let failure = renew(before, days).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+        }
     }
 
     #[test]

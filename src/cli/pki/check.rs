@@ -211,13 +211,7 @@ fn check_identity(facts: &Facts, signer: Option<&Facts>, report: &mut Report) {
     let internal = server_name(*cluster);
     report.cluster = Some(*cluster);
     report.subject = Some(format!("{} {name} of cluster {cluster}", kind.name()));
-    report.sans = facts
-        .dns_names
-        .iter()
-        .filter(|host| **host != internal)
-        .chain(&facts.addresses)
-        .cloned()
-        .collect();
+    report.sans = facts.sans(&internal);
 
     let port = signer
         .and_then(|signer| signer.identity.as_ref())

@@ -90,6 +90,12 @@ impl Facts {
         Ok(facts)
     }
 
+    /// The host names and addresses in it, but for `internal`, the cluster's own name.
+    pub(super) fn sans(&self, internal: &str) -> Vec<String> {
+        let hosts = self.dns_names.iter().filter(|host| *host != internal);
+        hosts.chain(&self.addresses).cloned().collect()
+    }
+
     pub(super) fn is_signed_by(&self, authority: &Self) -> bool {
         let signed = || {
             let (_, certificate) = X509Certificate::from_der(&self.der).ok()?;

@@ -18,6 +18,7 @@ mod check;
 mod facts;
 mod names;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -235,6 +236,17 @@ impl IdentityFiles {
     }
 }
 
+/// A node or client that certificates were issued for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// The name.
+    pub name: String,
+    /// Whether it is a node, and else a client.
+    pub is_node: bool,
+    /// The host names and addresses in its certificates, other than the cluster's own.
+    pub sans: Vec<String>,
+}
+
 /// Both authorities of a cluster, with their keys: the holder of these can join it.
 #[derive(Debug)]
 pub struct Authority {
@@ -368,6 +380,55 @@ impl Authority {
         let usages = &[ExtendedKeyUsagePurpose::ClientAuth];
         self.client
             .issue(name, names, usages, Validity::new(life, now)?)
+    }
+
+    /// The nodes and clients that have a certificate of this cluster in `directory` which ends before
+    /// `by`, in order. Files under other names than [`IdentityFiles`] gives them are left out, and so is
+    /// what cannot be read as a certificate.
+    ///
+    /// # Errors
+    /// [`PkiError::Io`]: the directory cannot be read.
+    pub fn holders_ending(
+        &self,
+        directory: &Path,
+        by: SystemTime,
+    ) -> Result<BTreeSet<Holder>, PkiError> {
+        let failed = |source| PkiError::Io {
+            action: "read",
+            path: directory.to_owned(),
+            source,
+        };
+        let mut holders = BTreeSet::new();
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let Ok(facts) = Facts::read(&path) else {
+                continue;
+            };
+            if facts.end >= OffsetDateTime::from(by) {
+                continue;
+            }
+            holders.extend(self.holder(directory, &path, &facts));
+        }
+        Ok(holders)
+    }
+
+    /// Whose certificate `facts` are of, if it lies where that of a node or client of this cluster does.
+    fn holder(&self, directory: &Path, path: &Path, facts: &Facts) -> Option<Holder> {
+        let (cluster, kind, name) = facts.identity.as_ref()?;
+        let files = match kind {
+            Kind::Authority => return None,
+            Kind::Node => vec![
+                IdentityFiles::peer(directory, name),
+                IdentityFiles::server(directory, name),
+            ],
+            Kind::Client => vec![IdentityFiles::client(directory, name)],
+        };
+        let is_in_place = files.iter().any(|files| files.certificate == path);
+        (*cluster == self.cluster && is_in_place).then(|| Holder {
+            name: name.clone(),
+            is_node: *kind == Kind::Node,
+            sans: facts.sans(&server_name(*cluster)),
+        })
     }
 
     /// The subject alternative names of a certificate.
