@@ -317,3 +317,44 @@ fn a_secret_of_kubernetes_is_mounted_as_it_is_and_followed_when_it_changes() {
     assert!(cluster.nodes[0].metric(expiry) < before);
     assert_eq!(cluster.cli(&["get", "k", "--print-value-only"]).1, "v\n");
 }
+
+/// As the timer does every day, on a machine that has the authorities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_end_soon_are_renewed_for_the_nodes_that_run() {
+    let mut cluster = Cluster::prepare(3);
+    let out = cluster.pki.path.to_str().unwrap().to_owned();
+    for node in &cluster.nodes {
+        let ten_days = ["--days", "10", "--force"];
+        cluster.pki.issue("--node", &node.name, &ten_days);
+    }
+    cluster.start_and_settle();
+    let client = cluster.client().await;
+    let ends = |cluster: &Cluster| {
+        cluster.nodes.iter().fold(Vec::new(), |mut ends, node| {
+            let (status, told) = node.manage("POST", "/admin/v1/tls/reload", "");
+            assert_eq!(status, 200, "{told}");
+            for port in ["client", "peer"] {
+                let end = &told[format!("{port}_certificate_ends")];
+                ends.push(end.as_i64().unwrap());
+            }
+            ends
+        })
+    };
+    let before = ends(&cluster);
+    let renewed = must(&["cert", "renew", "--out", &out, "--before", "9"]);
+    assert_eq!(renewed, "", "none ends so soon");
+    let renewed = must(&["cert", "renew", "--out", &out]);
+    assert_eq!(renewed.matches("wrote ").count(), 6, "{renewed}");
+    let after = ends(&cluster);
+    let day = 86_400;
+    for (before, after) in before.iter().zip(&after) {
+        assert!((79 * day..=81 * day).contains(&(after - before)));
+    }
+    // Nodes call each other with them, and clients are answered.
+    for node in &mut cluster.nodes {
+        assert_eq!(node.stop(), 0);
+        node.start();
+    }
+    cluster.wait_until_settled();
+    client.put("k", "v", None).await.unwrap();
+}
