@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::clocks::Clocks;
 use crate::harness::{Cluster, Node, PATIENCE, binary, without_settings};
 use crate::partitions::Net;
-use crate::schedule::{Event, Fault, Whom};
+use crate::schedule::{Event, Fault, ReadLeases, Whom};
 use crate::tools::{Disk, Tools, clean_up_after, left_out, let_go};
 use crate::wires::Wires;
 
@@ -87,6 +87,15 @@ pub(crate) struct Deeds {
     pub(crate) starts: u64,
 }
 
+/// Writes every node's configuration.
+fn write_configs(cluster: &Cluster, read_leases: &ReadLeases) {
+    let initial = cluster.initial();
+    for place in 0..cluster.nodes.len() {
+        let more = format!("{CUTS}{}", read_leases.settings(place));
+        cluster.write_config(place, &initial, &more);
+    }
+}
+
 /// All nodes.
 pub(crate) struct Fleet {
     // Before the cluster: disks go before the folder that they are mounted in.
@@ -95,6 +104,7 @@ pub(crate) struct Fleet {
     pub(crate) wires: Wires,
     /// Where the nodes run, if each has a network of its own.
     pub(crate) net: Option<Net>,
+    pub(crate) read_leases: ReadLeases,
     pub(crate) deeds: Deeds,
     active: Vec<Active>,
     tools: Tools,
@@ -107,6 +117,11 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Prepares `nodes` nodes, on disks and wires of their own, and starts them.
     pub(crate) fn start(nodes: usize, seed: u64) -> Self {
+        Self::start_with(nodes, seed, &ReadLeases::nowhere(nodes))
+    }
+
+    /// The same with read leases.
+    pub(crate) fn start_with(nodes: usize, seed: u64, read_leases: &ReadLeases) -> Self {
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(nodes);
         let mut members = Vec::new();
@@ -127,13 +142,14 @@ impl Fleet {
             members.push(member);
         }
         let wires = Wires::between(&cluster.nodes, seed);
-        cluster.write_configs(CUTS);
+        write_configs(&cluster, read_leases);
         wires.take_over(&cluster.nodes);
-        Self::begin_with((cluster, members), (wires, None), tools, seed)
+        let network = (wires, None);
+        Self::begin_with((cluster, members), network, tools, seed, read_leases)
     }
 
     /// The same with each node in a network namespace of `net`, and no wires but those that it has.
-    pub(crate) fn start_apart(net: Net, seed: u64) -> Self {
+    pub(crate) fn start_apart(net: Net, seed: u64, read_leases: &ReadLeases) -> Self {
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(net.nodes());
         for (number, node) in cluster.nodes.iter_mut().enumerate() {
@@ -141,7 +157,7 @@ impl Fleet {
             node.peer = net.socket(number, 7401);
             node.admin = net.socket(number, 7481);
         }
-        cluster.write_configs(CUTS);
+        write_configs(&cluster, read_leases);
         let mut members = Vec::new();
         for node in &cluster.nodes {
             let text = fs::read_to_string(&node.config).unwrap();
@@ -158,7 +174,8 @@ impl Fleet {
             members.push(member);
         }
         let wires = Wires::lay(&[], seed);
-        Self::begin_with((cluster, members), (wires, Some(net)), tools, seed)
+        let network = (wires, Some(net));
+        Self::begin_with((cluster, members), network, tools, seed, read_leases)
     }
 
     fn begin_with(
@@ -166,12 +183,14 @@ impl Fleet {
         (wires, net): (Wires, Option<Net>),
         tools: Tools,
         seed: u64,
+        read_leases: &ReadLeases,
     ) -> Self {
         Self {
             members,
             cluster,
             wires,
             net,
+            read_leases: read_leases.clone(),
             deeds: Deeds::default(),
             active: Vec::new(),
             tools,
@@ -272,6 +291,7 @@ impl Fleet {
             | Fault::Deafen(whom)
             | Fault::Bridge(whom)
             | Fault::Flap(whom, _)
+            | Fault::Lag(whom, _)
             | Fault::SlowDisk(whom, _)
             | Fault::FailingDisk(whom)
             | Fault::FullDisk(whom)
@@ -541,6 +561,14 @@ impl Fleet {
                     let turns = began.elapsed().as_nanos() / each.as_nanos().max(1);
                     others.for_each(|other| both(*node, other, turns % 2 == 0));
                 }
+                Fault::Lag(_, each) => others.for_each(|other| {
+                    for (from, to) in [(*node, other), (other, *node)] {
+                        self.wires.change(from, to, |weather| {
+                            weather.delay = weather.delay.max(each);
+                            weather.jitter = weather.jitter.max(each);
+                        });
+                    }
+                }),
                 Fault::Storm { .. } => {
                     let among = |from| (0..nodes).map(move |to| (from, to));
                     for (from, to) in (0..nodes).flat_map(among) {
@@ -578,7 +606,7 @@ impl Fleet {
             weather.loss = f64::from(loss) / 100.0;
             weather.doubled = f64::from(doubled) / 100.0;
             weather.damaged = f64::from(damaged) / 100.0;
-            weather.jitter = jitter;
+            weather.jitter = weather.jitter.max(jitter);
         });
     }
 

@@ -9,11 +9,13 @@
 //! A chunk is a cluster of its own, with the next seed. A seed repeats the schedule, not the run. Beside
 //! it stand trials of one thing each, under the same clients and the same judgement where clients take
 //! part: a disk that stalls, a full one ([`disks`], [`full_disks`]), partitions by the kernel ([`partitions`]), clocks that
-//! run as wrong as they may ([`wrong_clocks`]), and kills at each step of a state that is installed ([`installs`]). What
-//! cannot be done on a machine is said when that is found out, and again at the end. What is judged:
+//! run as wrong as they may ([`wrong_clocks`]), holders of read leases ([`read_leases`]), and kills at each step of a
+//! state that is installed ([`installs`]). What cannot be done on a machine is said when that is found out, and again at
+//! the end. What is judged:
 //!
-//! - linearizability of everything that clients read and wrote, reads under a node's own lease among
-//!   it, by revisions and values ([`leasehold::bench::history`]);
+//! - linearizability of everything that clients read and wrote, by revisions and values
+//!   ([`leasehold::bench::history`]): reads under a node's own lease are among it, and those of clients that ask one
+//!   member and no other, which answers by its read lease where it holds one;
 //! - that no acknowledged write is lost: it is read at the end, and told by a watch at each node, once;
 //! - that a swap counts once, however often it was sent;
 //! - that no lease ends while its holder counts on it, none early, and in the end all that were
@@ -43,6 +45,7 @@ mod harness;
 mod installs;
 mod load;
 mod partitions;
+mod read_leases;
 mod schedule;
 mod tools;
 mod trial;
@@ -54,6 +57,7 @@ use std::time::{Duration, Instant};
 
 use fleet::Fleet;
 use harness::setting;
+use schedule::ReadLeases;
 use trial::{TICK, Trial};
 
 const NODES: usize = 3;
@@ -113,8 +117,13 @@ fn whatever_goes_wrong_clients_are_told_the_truth() {
 /// One chunk.
 fn run(seed: u64, length: Duration, totals: &mut Totals) {
     let events = schedule::draw(seed, length, NODES);
-    let mut trial = Trial::begin(Fleet::start(NODES, seed), seed);
-    eprintln!("seed {seed}: {} faults within {length:?}", events.len());
+    let read_leases = ReadLeases::draw(seed, NODES);
+    let fleet = Fleet::start_with(NODES, seed, &read_leases);
+    let mut trial = Trial::begin(fleet, seed);
+    eprintln!(
+        "seed {seed}: {} faults within {length:?}, {read_leases:?}",
+        events.len()
+    );
     let began = Instant::now();
     let mut due = events.iter().peekable();
     while began.elapsed() < length {

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::fleet::Fleet;
+use crate::schedule::{PATIENT_LEADER, ReadLeases};
 use crate::tools::left_out;
-use crate::trial::Trial;
+use crate::trial::{Trial, Verdict};
 
 /// An address of hardware that nobody has.
 const NOBODY: &str = "02:00:00:00:00:01";
@@ -192,25 +193,20 @@ impl Cut {
     }
 }
 
-#[test]
-fn clients_are_told_the_truth_over_partitions_that_nobody_is_told_of() {
+/// Cuts off the leader, or a follower, in these ways, one after the other, and judges. None where that is not possible.
+fn over(cuts: &[(Cut, bool)], read_leases: &ReadLeases) -> Option<Verdict> {
     let Some(net) = Net::lay(3) else {
-        return left_out("hard partitions: need network namespaces and veth, as root");
+        left_out("hard partitions: need network namespaces and veth, as root");
+        return None;
     };
-    let mut trial = Trial::begin(Fleet::start_apart(net, 3), 3);
+    let fleet = Fleet::start_apart(net, 3, read_leases);
+    let mut trial = Trial::begin(fleet, 3);
     let client = trial.client();
-    let cuts = [
-        (Cut::Unplugged, true),
-        (Cut::SwitchedOff, false),
-        (Cut::NoWayOut, true),
-        (Cut::Unheard, false),
-        (Cut::NoWayIn, true),
-        (Cut::SwitchedOff, true),
-        (Cut::Unheard, true),
-        (Cut::Unplugged, false),
-    ];
-    for (cut, is_leader) in cuts {
-        let (leader, _) = trial.leader_beside(&[]);
+    for &(cut, is_leader) in cuts {
+        let leader = match read_leases.are_everywhere() {
+            true => trial.leader_of_holders(),
+            false => trial.leader_beside(&[]).0,
+        };
         let node = match is_leader {
             true => leader,
             false => (leader + 1) % 3,
@@ -225,10 +221,7 @@ fn clients_are_told_the_truth_over_partitions_that_nobody_is_told_of() {
             true => trial.leader_beside(&[node]).1,
             false => Duration::ZERO,
         };
-        trial
-            .runtime
-            .block_on(client.put("meanwhile", "v", None))
-            .unwrap();
+        let wrote = trial.write_on(&client);
         trial.go_on(LASTS);
         set(&trial, false);
         let (_, back) = trial.until("the node counts again", |fleet| {
@@ -240,12 +233,47 @@ fn clients_are_told_the_truth_over_partitions_that_nobody_is_told_of() {
         } else {
             "a follower"
         };
-        eprintln!("{cut:?}, {whom}: another leads after {took:?}; ready {back:?} after it");
+        eprintln!(
+            "{cut:?}, {whom}: another leads after {took:?}; {wrote:?} for the first writes; ready {back:?} after it"
+        );
     }
     let verdict = trial.end();
     assert_eq!(
         verdict.counts["processes started"], 3,
         "a cut ends no process"
     );
-    verdict.demand();
+    Some(verdict)
+}
+
+#[test]
+fn clients_are_told_the_truth_over_partitions_that_nobody_is_told_of() {
+    let cuts = [
+        (Cut::Unplugged, true),
+        (Cut::SwitchedOff, false),
+        (Cut::NoWayOut, true),
+        (Cut::Unheard, false),
+        (Cut::NoWayIn, true),
+        (Cut::SwitchedOff, true),
+        (Cut::Unheard, true),
+        (Cut::Unplugged, false),
+    ];
+    if let Some(verdict) = over(&cuts, &ReadLeases::nowhere(3)) {
+        verdict.demand();
+    }
+}
+
+#[test]
+fn holders_of_read_leases_that_are_cut_off_tell_nothing_stale_and_hold_writes_up_for_a_while_only()
+{
+    let cuts = [
+        (Cut::NoWayIn, false),
+        (Cut::Unplugged, false),
+        (Cut::Unplugged, true),
+        (Cut::Unheard, false),
+        (Cut::NoWayIn, true),
+        (Cut::NoWayOut, false),
+    ];
+    if let Some(verdict) = over(&cuts, &ReadLeases::everywhere(3, PATIENT_LEADER)) {
+        verdict.demand_read_leases();
+    }
 }

@@ -48,6 +48,8 @@ pub(crate) enum Fault {
         damaged: u8,
         jitter: Duration,
     },
+    /// Datagrams between it and the others take so much longer, and some twice as much, both ways.
+    Lag(Whom, Duration),
     /// Every sync of its disk takes so much longer.
     SlowDisk(Whom, Duration),
     /// A sync of its disk fails, and the process ends by it.
@@ -79,6 +81,7 @@ impl Fault {
             Self::Flap(..) => "flap",
             Self::Storm { .. } => "storm",
             Self::Drizzle { .. } => "drizzle",
+            Self::Lag(..) => "lag",
             Self::SlowDisk(..) => "slow disk",
             Self::FailingDisk(_) => "failing disk",
             Self::FullDisk(_) => "full disk",
@@ -109,6 +112,75 @@ impl fmt::Display for Event {
     }
 }
 
+/// Beyond a read lease: a slow holder is never recalled.
+pub(crate) const PATIENT_LEADER: Duration = Duration::from_secs(1);
+
+/// Which members ask for read leases, and what they do as leaders about slow holders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReadLeases {
+    /// By the number of the member.
+    wanted: Vec<bool>,
+    max_write_delay: Duration,
+}
+
+/// `read_lease.max_write_delay` if nothing is set.
+pub(crate) const MAX_WRITE_DELAY: Duration = Duration::from_millis(50);
+
+impl ReadLeases {
+    /// As a cluster is by default: no member asks for one.
+    pub(crate) fn nowhere(nodes: usize) -> Self {
+        Self {
+            wanted: vec![false; nodes],
+            max_write_delay: MAX_WRITE_DELAY,
+        }
+    }
+
+    /// All members ask for one, and as leaders wait so long for a slow holder.
+    pub(crate) fn everywhere(nodes: usize, max_write_delay: Duration) -> Self {
+        Self {
+            wanted: vec![true; nodes],
+            max_write_delay,
+        }
+    }
+
+    /// One cluster in four has none, half of them have them everywhere, and the others at some members. It is
+    /// drawn from dice of its own, beside those of the faults.
+    pub(crate) fn draw(seed: u64, nodes: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(!seed);
+        let wanted = match random.u8(..4) {
+            0 => vec![false; nodes],
+            1 => (0..nodes).map(|_| random.bool()).collect(),
+            _ => vec![true; nodes],
+        };
+        // The shortest recalls holders for little.
+        let hasty_leader = Duration::from_millis(10);
+        let delays = [hasty_leader, MAX_WRITE_DELAY, PATIENT_LEADER];
+        Self {
+            wanted,
+            max_write_delay: delays[random.usize(..3)],
+        }
+    }
+
+    /// Whether all members ask for one.
+    pub(crate) fn are_everywhere(&self) -> bool {
+        self.wanted.iter().all(|wanted| *wanted)
+    }
+
+    /// Whether no member asks for one.
+    pub(crate) fn are_nowhere(&self) -> bool {
+        !self.wanted.contains(&true)
+    }
+
+    /// What a member's configuration says of it.
+    pub(crate) fn settings(&self, node: usize) -> String {
+        format!(
+            "[read_lease]\nenabled = {}\nmax_write_delay = \"{}ms\"\n",
+            self.wanted[node],
+            self.max_write_delay.as_millis()
+        )
+    }
+}
+
 fn between(random: &mut fastrand::Rng, min_ms: u64, max_ms: u64) -> Duration {
     Duration::from_millis(random.u64(min_ms..=max_ms))
 }
@@ -125,7 +197,7 @@ pub(crate) fn draw(seed: u64, length: Duration, nodes: usize) -> Vec<Event> {
             true => Whom::Leader,
             false => Whom::Node(random.usize(..nodes)),
         };
-        let (fault, lasts) = match random.u32(..100) {
+        let (fault, lasts) = match random.u32(..106) {
             0..16 => (Fault::Kill(whom), between(random, 0, 4_000)),
             16..19 => (Fault::KillAll, between(random, 0, 1_000)),
             19..31 => (Fault::Pause(whom), between(random, 100, 4_000)),
@@ -169,10 +241,14 @@ pub(crate) fn draw(seed: u64, length: Duration, nodes: usize) -> Vec<Event> {
                 let back = between(random, 100, 3_000);
                 (Fault::StepBack(whom, back), Duration::ZERO)
             }
-            _ => {
+            98..100 => {
                 let seconds = [-86_400, -3_600, -30, 30, 3_600, 86_400];
                 let jump = seconds[random.usize(..seconds.len())];
                 (Fault::WallClock(whom, jump), between(random, 1_000, 8_000))
+            }
+            _ => {
+                let each = between(random, 10, 150);
+                (Fault::Lag(whom, each), between(random, 1_000, 5_000))
             }
         };
         events.push(Event { at, lasts, fault });
@@ -196,10 +272,23 @@ mod tests {
         assert!(events.iter().all(|event| event.at < hour));
         assert!(events.is_sorted_by_key(|event| event.at));
         let names: BTreeSet<&str> = events.iter().map(|event| event.fault.name()).collect();
-        assert_eq!(names.len(), 16, "{names:?}");
+        assert_eq!(names.len(), 17, "{names:?}");
         let overlap = events
             .windows(2)
             .filter(|pair| pair[0].at + pair[0].lasts > pair[1].at);
         assert!(overlap.count() > events.len() / 3);
+    }
+
+    #[test]
+    fn read_leases_are_drawn_everywhere_nowhere_and_at_some_members() {
+        let draws: Vec<ReadLeases> = (0..100).map(|seed| ReadLeases::draw(seed, 3)).collect();
+        assert_eq!(draws[7], ReadLeases::draw(7, 3));
+        let of = |few: usize| {
+            let wanted = |draw: &&ReadLeases| draw.wanted.iter().filter(|it| **it).count() == few;
+            draws.iter().filter(wanted).count()
+        };
+        let counts = [0, 1, 2, 3].map(of);
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+        assert!(counts[3] > counts[0], "{counts:?}");
     }
 }

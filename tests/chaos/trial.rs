@@ -12,6 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::fleet::Fleet;
 use crate::harness::{PATIENCE, tell_what_was_left_out};
+use crate::load::members::{BY_ITS_LEADERS_WORD, BY_ITS_READ_LEASE};
 use crate::load::{Load, insist};
 use crate::schedule::{Event, Fault, Whom};
 
@@ -19,6 +20,10 @@ use crate::schedule::{Event, Fault, Whom};
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 /// Longer than any trial that ends its faults by itself.
 const UNTIL_HEALED: Duration = Duration::from_secs(3_600);
+/// Writes that show that writes go on.
+const WRITES: usize = 5;
+/// Reads by its read lease that show that a member holds one.
+const BY_READ_LEASE: u64 = 20;
 
 /// A cluster with clients.
 pub(crate) struct Trial {
@@ -42,7 +47,9 @@ impl Trial {
             .enable_all()
             .build()
             .unwrap();
-        let load = Load::begin(fleet.endpoints(), fleet.cluster.options(), seed);
+        let has_quiet_times = !fleet.read_leases.are_nowhere();
+        let options = fleet.cluster.options();
+        let load = Load::begin(fleet.endpoints(), options, seed, has_quiet_times);
         let load = runtime.block_on(load);
         Self {
             fleet,
@@ -110,6 +117,43 @@ impl Trial {
         })
     }
 
+    /// Waits until a node leads under a lease and every other one has answered so many reads by its read lease since
+    /// this began: what befalls one now befalls a holder. Returns who leads.
+    pub(crate) fn leader_of_holders(&mut self) -> usize {
+        let nodes = self.fleet.cluster.nodes.len();
+        let now = |load: &Load| -> Vec<u64> { (0..nodes).map(|n| load.by_read_lease(n)).collect() };
+        let before = now(&self.load);
+        let began = Instant::now();
+        loop {
+            let (leader, _) = self.leader_beside(&[]);
+            let after = now(&self.load);
+            let serves = |node: usize| after[node] >= before[node] + BY_READ_LEASE;
+            if (0..nodes).all(|node| node == leader || serves(node)) {
+                return leader;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "n{} leads, and not all others answer by read leases: {before:?}, and {after:?} after {PATIENCE:?}",
+                leader + 1
+            );
+            self.fleet.tick();
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Demands that writes go on, whatever is going on. Returns how long some took.
+    pub(crate) fn write_on(&mut self, client: &Client) -> Duration {
+        let began = Instant::now();
+        // The weather follows from the faults once somebody looks.
+        self.fleet.tick();
+        for _ in 0..WRITES {
+            let put = client.put("meanwhile", "v", None);
+            self.runtime.block_on(put).unwrap();
+            self.fleet.tick();
+        }
+        began.elapsed()
+    }
+
     /// Heals, ends and judges.
     pub(crate) fn end(mut self) -> Verdict {
         self.fleet.heal();
@@ -148,6 +192,19 @@ impl Trial {
 }
 
 impl Verdict {
+    /// The same where all members asked for read leases, of reads at members that did not lead: at least one in ten
+    /// was served by a read lease.
+    pub(crate) fn demand_read_leases(&self) {
+        self.demand();
+        let count = |name: &str| self.counts.get(name).copied().unwrap_or_default();
+        let (held, asked) = (count(BY_ITS_READ_LEASE), count(BY_ITS_LEADERS_WORD));
+        eprintln!("{held} reads by read leases, {asked} by the leader's word");
+        assert!(
+            held * 10 >= held + asked,
+            "{held} by read leases, {asked} by the leader's word"
+        );
+    }
+
     /// Fails if a rule was broken, or if nothing was there to break one.
     pub(crate) fn demand(&self) {
         eprintln!("{:?}", self.counts);

@@ -39,7 +39,7 @@ pub(super) async fn act(book: Arc<Book>, client: Client) {
             }
             Err(error) => {
                 book.failed(&error);
-                tokio::time::sleep(AFTER_FAILURE).await;
+                book.rest(AFTER_FAILURE).await;
                 continue;
             }
         };
@@ -56,7 +56,7 @@ pub(super) async fn act(book: Arc<Book>, client: Client) {
                 }
             }
         }
-        tokio::time::sleep(REST).await;
+        book.rest(REST).await;
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn keep(book: Arc<Book>, client: Client) {
             }
         }
         look(&book, &client, &mut kept).await;
-        tokio::time::sleep(LOOK).await;
+        book.rest(LOOK).await;
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) async fn abandon(book: Arc<Book>, client: Client, seed: u64) {
         let key = format!("abandoned/{number}");
         let sent = Instant::now();
         let Ok(granted) = client.lease().grant(ttl, None).await else {
-            tokio::time::sleep(AFTER_FAILURE).await;
+            book.rest(AFTER_FAILURE).await;
             continue;
         };
         let until = |from: Instant| from + granted.ttl().mul_f64(LEAST);
@@ -115,7 +115,7 @@ pub(super) async fn abandon(book: Arc<Book>, client: Client, seed: u64) {
                 open(&book.keepers).abandoned.insert(key, until(sent));
             }
         }
-        tokio::time::sleep(AFTER_FAILURE).await;
+        book.rest(AFTER_FAILURE).await;
     }
 }
 

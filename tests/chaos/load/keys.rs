@@ -1,16 +1,11 @@
-//! Reads and writes of few keys, and reads that single nodes are asked to answer under their own lease.
-//!
-//! A node that wrongly believes to lead would never be asked by clients, who follow the leader: so it
-//! is asked by name. All of it is one history, which has to be linearizable.
+//! Reads and writes of few keys, by clients that follow the leader. With the reads of [`super::members`] they are
+//! one history, which has to be linearizable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use leasehold::api::{
-    Consistency, ErrorKind, EventKind, Outcome, RangeRequest, Request, ResponseBody,
-};
+use leasehold::api::{Consistency, EventKind, Outcome};
 use leasehold::bench::history::{Audit, Fate, Observation};
 use leasehold::client::{Client, GetOptions};
 
@@ -18,7 +13,7 @@ use super::watches::fingerprint;
 use super::{AFTER_FAILURE, Book, REST, insist, open};
 
 /// Few, so that reads and writes meet.
-const KEYS: u32 = 16;
+pub(super) const KEYS: u32 = 16;
 
 /// The history.
 #[derive(Default)]
@@ -28,12 +23,12 @@ pub(crate) struct Account {
     pub(crate) acknowledged: BTreeMap<i64, u64>,
 }
 
-fn name(key: u32) -> String {
+pub(super) fn name(key: u32) -> String {
     format!("key/{key:02}")
 }
 
 /// The number in a value; one that nobody writes, if it is none.
-fn value_of(bytes: &[u8]) -> u64 {
+pub(super) fn value_of(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }
 
@@ -57,7 +52,7 @@ pub(super) async fn act(book: Arc<Book>, client: Client, seed: u64, number: u64)
                 AFTER_FAILURE
             }
         };
-        tokio::time::sleep(rest).await;
+        book.rest(rest).await;
     }
 }
 
@@ -101,39 +96,6 @@ async fn write(
     };
     account.audit.end_write(begun, value, fate);
     put.map(|_| ())
-}
-
-/// Asks one node for reads under its own lease, one at a time.
-pub(super) async fn probe(book: Arc<Book>, client: Client, endpoint: String, number: usize) {
-    let mut key = 0;
-    while !book.is_over() {
-        key = (key + 1) % KEYS;
-        let begun = open(&book.keys).audit.begin_read(key);
-        let request = Request::Range(RangeRequest {
-            key: name(key).into(),
-            ..RangeRequest::default()
-        });
-        let answer = client.call_at(&endpoint, request, Consistency::LeaseOnly);
-        let answer = answer.await;
-        let leads = match &answer {
-            Ok(_) => true,
-            Err(error) => *error.kind() == ErrorKind::LeaseInvalid,
-        };
-        match answer.map(|answer| (answer.header.revision, answer.body)) {
-            Ok((revision, ResponseBody::Range(range))) => {
-                let kv = range.kvs.first();
-                let found = kv.map(|kv| (value_of(&kv.value), kv.mod_revision));
-                let seen = Observation { revision, found };
-                open(&book.keys).audit.end_read(begun, seen);
-                book.leader.store(number, Ordering::SeqCst);
-                book.count("reads that a node was asked for by name");
-            }
-            Ok((_, other)) => panic!("a range is answered by {other:?}"),
-            Err(_) => open(&book.keys).audit.give_up_read(begun),
-        }
-        let rest = if leads { REST / 2 } else { REST * 5 };
-        tokio::time::sleep(rest).await;
-    }
 }
 
 /// The last word of every key.

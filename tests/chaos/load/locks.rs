@@ -28,12 +28,12 @@ pub(super) struct Account {
 pub(super) async fn contend(book: Arc<Book>, client: Client, number: usize) {
     while !book.is_over() {
         let Ok(session) = client.lease().session(TTL, None).await else {
-            tokio::time::sleep(AFTER_FAILURE).await;
+            book.rest(AFTER_FAILURE).await;
             continue;
         };
         while session.is_alive() && !book.is_over() {
             hold(&book, &client, &session, number).await;
-            tokio::time::sleep(REST).await;
+            book.rest(REST).await;
         }
         let _ = session.close().await;
     }
@@ -58,14 +58,14 @@ async fn hold(book: &Book, client: &Client, session: &Session, number: usize) {
             }
             Err(error) => book.failed(&error),
         }
-        tokio::time::sleep(REST).await;
+        book.rest(REST).await;
     }
     let (key, token) = (guard.key().clone(), guard.fencing_token());
     if guard.release().await.is_err() {
         return;
     }
     // A write that was on its way for too long: whoever let go does not write any more.
-    tokio::time::sleep(REST).await;
+    book.rest(REST).await;
     let options = PutOptions::new().with_fence(key, token);
     match client.put("locked", "too late", Some(options)).await {
         Ok(put) => book.violation(format!(

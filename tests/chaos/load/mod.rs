@@ -7,10 +7,11 @@ mod counters;
 mod keepers;
 mod keys;
 mod locks;
+pub(crate) mod members;
 mod watches;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,10 @@ use crate::harness::PATIENCE;
 
 /// What a client waits between two requests, so that the machine has time for the nodes.
 const REST: Duration = Duration::from_millis(4);
+/// How writers take turns with a quiet time, where members have read leases: a holder asks its leader as long as an
+/// entry is under way.
+const BUSY: Duration = Duration::from_millis(300);
+const QUIET: Duration = Duration::from_millis(300);
 /// What it waits after a failure.
 const AFTER_FAILURE: Duration = Duration::from_millis(20);
 /// How long a patient client waits for an answer.
@@ -31,14 +36,21 @@ const IMPATIENT: Duration = Duration::from_millis(300);
 /// How long a request to a single node may take: longer than a node is paused, for it is what it
 /// answers when it wakes that is to be judged.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
-/// Requests that each node is asked at a time.
+/// Requests under its own lease that each node is asked at a time.
 const PROBES: usize = 4;
+/// Reads that each node is asked at a time by clients that ask no other. The impatient ones ask again while it is
+/// paused: what was acknowledged meanwhile has to be in what it answers when it wakes.
+const PINNED: [Duration; 3] = [IMPATIENT, IMPATIENT, PROBE_TIMEOUT];
 
 /// Everything that was seen.
 pub(crate) struct Book {
     over: AtomicBool,
+    /// When the load began, if it has quiet times.
+    quiet_since: Option<Instant>,
     /// Who leads, by the latest read under a lease.
     leader: AtomicUsize,
+    /// Reads that each node has answered by its read lease.
+    by_read_lease: Vec<AtomicU64>,
     pub(crate) keys: Mutex<keys::Account>,
     counters: Mutex<counters::Account>,
     keepers: Mutex<keepers::Account>,
@@ -51,6 +63,20 @@ pub(crate) struct Book {
 impl Book {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// What a client waits that writes, before it goes on.
+    async fn rest(&self, rest: Duration) {
+        tokio::time::sleep(rest).await;
+        let Some(began) = self.quiet_since else {
+            return;
+        };
+        let turn = BUSY + QUIET;
+        let within = began.elapsed().as_nanos() % turn.as_nanos();
+        let within = Duration::from_nanos(u64::try_from(within).unwrap());
+        if within > BUSY {
+            tokio::time::sleep(turn - within).await;
+        }
     }
 
     fn count(&self, what: &'static str) {
@@ -95,10 +121,17 @@ pub(crate) struct Judgement {
 
 impl Load {
     /// Begins; nodes are called at `endpoints`.
-    pub(crate) async fn begin(endpoints: Vec<String>, options: ConnectOptions, seed: u64) -> Self {
+    pub(crate) async fn begin(
+        endpoints: Vec<String>,
+        options: ConnectOptions,
+        seed: u64,
+        has_quiet_times: bool,
+    ) -> Self {
         let book = Arc::new(Book {
             over: AtomicBool::new(false),
+            quiet_since: has_quiet_times.then(Instant::now),
             leader: AtomicUsize::new(0),
+            by_read_lease: endpoints.iter().map(|_| AtomicU64::new(0)).collect(),
             keys: Mutex::default(),
             counters: Mutex::default(),
             keepers: Mutex::default(),
@@ -108,9 +141,10 @@ impl Load {
             violations: Mutex::default(),
         });
         // The cluster is well at first, and may be slow.
-        let connect = async |options: ConnectOptions| {
-            insist(|| Client::connect(endpoints.clone(), Some(options.clone()))).await
+        let connect_to = async |endpoints: &[String], options: ConnectOptions| {
+            insist(|| Client::connect(endpoints, Some(options.clone()))).await
         };
+        let connect = async |options| connect_to(&endpoints, options).await;
         let mut acting = JoinSet::new();
         let mut listening = JoinSet::new();
         let mut clients = Vec::new();
@@ -122,18 +156,28 @@ impl Load {
             acting.spawn(keys::act(book.clone(), client.clone(), seed, number));
             clients.push(client);
         }
-        let single = options
-            .clone()
-            .with_timeout(PROBE_TIMEOUT)
-            .with_retry(RetryPolicy::never());
-        let single = connect(single).await;
         for (number, endpoint) in endpoints.iter().enumerate() {
+            let only = std::slice::from_ref(endpoint);
+            let options = options.clone().with_retry(RetryPolicy::never());
+            let connect = async |timeout| {
+                let client = connect_to(only, options.clone().with_timeout(timeout)).await;
+                members::Pinned {
+                    client,
+                    endpoint: endpoint.clone(),
+                    number,
+                }
+            };
+            let single = connect(PROBE_TIMEOUT).await;
             for _ in 0..PROBES {
-                let (book, client) = (book.clone(), single.clone());
-                acting.spawn(keys::probe(book, client, endpoint.clone(), number));
+                acting.spawn(members::probe(book.clone(), single.clone()));
+            }
+            clients.push(single.client);
+            for (lane, timeout) in PINNED.into_iter().enumerate() {
+                let pinned = connect(timeout).await;
+                clients.push(pinned.client.clone());
+                acting.spawn(members::read(book.clone(), pinned, seed, lane as u64));
             }
         }
-        clients.push(single);
         let client = connect(options.clone()).await;
         for _ in 0..2 {
             acting.spawn(counters::act(book.clone(), client.clone()));
@@ -162,6 +206,11 @@ impl Load {
     /// Who leads, by the latest read that a node answered under its lease.
     pub(crate) fn leader(&self) -> usize {
         self.book.leader.load(Ordering::SeqCst)
+    }
+
+    /// How many reads a node has answered by its read lease so far.
+    pub(crate) fn by_read_lease(&self, node: usize) -> u64 {
+        self.book.by_read_lease[node].load(Ordering::SeqCst)
     }
 
     /// Ends it on a cluster that is well again, and judges all that was seen.
