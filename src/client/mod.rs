@@ -43,6 +43,8 @@ mod endpoint;
 pub mod examples;
 mod fence;
 mod home;
+#[cfg(feature = "json")]
+mod json;
 mod kept_lease;
 mod kv;
 mod lease;

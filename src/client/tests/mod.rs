@@ -1,4 +1,6 @@
 mod home;
+#[cfg(feature = "json")]
+mod json;
 mod leases;
 mod members;
 mod outages;
