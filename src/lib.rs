@@ -78,6 +78,8 @@ pub mod clock;
 #[cfg(feature = "server")]
 mod etcd;
 pub mod front;
+#[cfg(feature = "json")]
+mod json;
 pub mod kv;
 pub mod leader_lease;
 pub mod log;

@@ -73,6 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
         ],
     ),
+    ("json", &["api", "client"]),
     (
         "cli",
         &[

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::addresses::Addresses;
 use super::deadline::now;
+use super::known_node::KnownNode;
 use super::link::Link;
 use super::pool::Pool;
-use super::route::KnownNode;
 use crate::api::ReadPath;
 use crate::sync::Mutex;
 

@@ -43,9 +43,8 @@ mod endpoint;
 pub mod examples;
 mod fence;
 mod home;
-#[cfg(feature = "json")]
-mod json;
 mod kept_lease;
+mod known_node;
 mod kv;
 mod lease;
 mod lease_keeper;

@@ -25,6 +25,7 @@ use crate::api::{
 };
 use crate::client::addresses::Addresses;
 use crate::client::home::Home;
+use crate::client::known_node::KnownNode;
 use crate::client::link::{BrokenCause, Link, LinkFailure};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
@@ -52,15 +53,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of logins per request: a short-lived token may expire before it is used.
 const LOGINS_MAX: u32 = 3;
-
-/// A node to which requests go, be it as the leader, and its address.
-#[derive(Clone, Debug)]
-pub(super) struct KnownNode {
-    pub(super) id: Option<NodeId>,
-    pub(super) address: String,
-    /// The connection that it answered on last. The pool keeps it.
-    pub(super) link: Weak<Link>,
-}
 
 /// The destination of a request.
 enum Target {

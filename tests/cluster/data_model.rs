@@ -1,6 +1,7 @@
 //! What cannot be asked of the data model, asked at its widest doors: of a server by a client that
 //! checks nothing itself, and of a cluster by the SDK.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use leasehold::api::{
@@ -313,4 +314,29 @@ async fn answers_that_no_reply_can_hold_are_refused_before_anything_is_done() {
         .put("a", "", Some(PutOptions::new().with_prev_kv()))
         .await;
     assert_eq!(before.unwrap().prev_kv.unwrap().value.len(), large.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn json_is_read_as_the_type_that_is_asked_for_or_the_error_names_key_and_type() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let scores = BTreeMap::from([("anna".to_owned(), 7_u32)]);
+    client.put_json("scores", &scores, None).await.unwrap();
+    let raw = client.get("scores", None).await.unwrap();
+    assert_eq!(raw.value().unwrap().as_ref(), br#"{"anna":7}"#);
+    assert_eq!(client.get_json("scores", None).await.unwrap(), Some(scores));
+    assert_eq!(client.get_json::<u8>("none", None).await.unwrap(), None);
+    let error = client
+        .get_json::<Vec<u8>>("scores", None)
+        .await
+        .unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
+    for part in ["\"scores\"", "Vec<u8>"] {
+        assert!(error.detail.contains(part), "{error}");
+    }
+    let unfit = BTreeMap::from([((1, 2), 3)]);
+    let error = client.put_json("scores", &unfit, None).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let after = client.get("scores", None).await.unwrap();
+    assert_eq!(after.kvs, raw.kvs, "nothing was written");
 }

@@ -1,6 +1,4 @@
 mod home;
-#[cfg(feature = "json")]
-mod json;
 mod leases;
 mod members;
 mod outages;

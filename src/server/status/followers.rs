@@ -28,11 +28,11 @@ pub(crate) struct Follower {
 /// What is known, for all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    known: RwLock<Known>,
+    known: RwLock<FollowerTable>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct FollowerTable {
     /// Empty while this node does not lead.
     followers: BTreeMap<NodeId, Follower>,
     /// How long each took to answer heartbeats, on average.

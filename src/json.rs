@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Client, GetOptions, PutOptions, PutResponse};
 use crate::api::{Error, ErrorKind};
+use crate::client::{Client, GetOptions, PutOptions, PutResponse};
 
 impl Client {
     /// Reads the value of a key as JSON; `None` if there is no such key. With options that select a range, the
