@@ -23,6 +23,8 @@ use crate::wires::Wires;
 const DISK_GRACE: Duration = Duration::from_secs(20);
 /// Logs are cut so often that who was away for a while is sent the whole state.
 const CUTS: &str = "[raft]\nsnapshot_entries = 2000\nsnapshot_catchup_entries = 200\n";
+/// What a node's folder holds once the node has seen that a lease of its own did not keep what it says.
+const TRIPPED: &str = "leader-lease.tripped";
 /// Lines of a node's log that are shown when something is wrong.
 const TAIL: usize = 40;
 /// The size of a node's disk.
@@ -648,6 +650,10 @@ impl Fleet {
             let text = node.log_text();
             let bad = text.lines().filter(|line| line.contains("panicked"));
             violations.extend(bad.map(|line| format!("{}: {line}", node.name)));
+            // Clocks are never more wrong than they may be.
+            if node.data_dir.join(TRIPPED).exists() {
+                violations.push(format!("{} has found a lease of its own wrong", node.name));
+            }
         }
         violations
     }

@@ -22,7 +22,7 @@
 //!   abandoned have ended;
 //! - that the store takes no write of a lock's former holder;
 //! - that the watches of all nodes tell the same, that all states are equal in the end, that no process
-//!   panics, and that none ends but by a fault of its disk.
+//!   panics or finds a lease of its own wrong, and that none ends but by a fault of its disk.
 
 #![expect(
     clippy::disallowed_methods,

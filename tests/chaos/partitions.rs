@@ -7,6 +7,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::fleet::Fleet;
@@ -21,8 +22,10 @@ const INSIDE: &str = "lease0";
 /// How long a partition lasts, once it has had its effect.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// Namespaces on a bridge. Everything in it is named after this process, and goes with it.
+/// Namespaces on a bridge. Everything in it is named after this process and its place, and goes with it.
 pub(crate) struct Net {
+    /// Which of this process's nets it is.
+    place: u8,
     bridge: String,
     spaces: Vec<String>,
     /// What was made of the root namespace's devices.
@@ -45,26 +48,38 @@ fn must(arguments: &[&str]) {
     assert!(ip(arguments), "ip {}", arguments.join(" "));
 }
 
+/// How many nets a process may have, one after the other or at a time.
+const NETS_MAX: u8 = 4;
+
 /// The address of the one with this number, on a net of this process's own; 0 is the bridge.
-fn address(number: usize) -> Ipv4Addr {
+fn address(place: u8, number: usize) -> Ipv4Addr {
     let process = std::process::id();
     let [_, _, high, low] = process.to_be_bytes();
     // Nothing is routed: it need only be unlike what this machine has, and other processes'.
     let host = u8::try_from(number + 1).expect("there are few nodes");
-    Ipv4Addr::new(10, 128 | high >> 1, low, (high & 1) << 7 | host)
+    Ipv4Addr::new(
+        10,
+        128 | high >> 1,
+        low,
+        (high & 1) << 7 | place << 5 | host,
+    )
 }
 
 impl Net {
     /// Lays one for `nodes` nodes; none where that is not possible. What was begun goes with it.
     pub(crate) fn lay(nodes: usize) -> Option<Self> {
+        static LAID: AtomicU8 = AtomicU8::new(0);
         let process = std::process::id();
+        let place = LAID.fetch_add(1, Ordering::Relaxed);
+        assert!(place < NETS_MAX, "there are addresses for {NETS_MAX} nets");
         let mut net = Self {
-            bridge: format!("lh{process}b"),
+            place,
+            bridge: format!("lh{process}b{place}"),
             spaces: Vec::new(),
             wires: Vec::new(),
         };
         let bridge = net.bridge.clone();
-        let own = format!("{}/25", address(0));
+        let own = format!("{}/27", address(place, 0));
         let is_laid = ip(&["link", "add", &bridge, "type", "bridge"])
             && ip(&["addr", "add", &own, "dev", &bridge])
             && ip(&["link", "set", &bridge, "up"])
@@ -75,10 +90,10 @@ impl Net {
     fn add(&mut self, number: usize) -> bool {
         let process = std::process::id();
         let (space, wire) = (
-            format!("lh{process}n{number}"),
-            format!("lh{process}w{number}"),
+            format!("lh{process}n{}{number}", self.place),
+            format!("lh{process}w{}{number}", self.place),
         );
-        let own = format!("{}/25", address(number + 1));
+        let own = format!("{}/27", address(self.place, number + 1));
         if !ip(&["netns", "add", &space]) {
             return false;
         }
@@ -101,7 +116,7 @@ impl Net {
 
     /// Where a node listens at this port.
     pub(crate) fn socket(&self, node: usize, port: u16) -> SocketAddr {
-        SocketAddr::from((address(node + 1), port))
+        SocketAddr::from((address(self.place, node + 1), port))
     }
 
     /// What makes a command run in a node's namespace.
@@ -125,7 +140,7 @@ impl Net {
 
     /// What `from` sends to `to` goes to hardware that is not there; or no more. Neither is told.
     fn misdirect(&self, from: usize, to: usize, is_begun: bool) {
-        let (space, to) = (&self.spaces[from], address(to + 1).to_string());
+        let (space, to) = (&self.spaces[from], address(self.place, to + 1).to_string());
         match is_begun {
             true => must(&[
                 "-n",
@@ -146,7 +161,7 @@ impl Net {
 
     /// `from` has no way to `to`, and is told so by its own kernel; or has one again.
     fn blackhole(&self, from: usize, to: usize, is_begun: bool) {
-        let to = format!("{}/32", address(to + 1));
+        let to = format!("{}/32", address(self.place, to + 1));
         let verb = if is_begun { "add" } else { "del" };
         must(&["-n", &self.spaces[from], "route", verb, "blackhole", &to]);
     }

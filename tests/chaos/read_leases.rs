@@ -1,6 +1,6 @@
 //! Read leases at every member, under clients that ask one member each: a holder, and then the leader, is paused,
-//! killed, cut off in one direction and in both, and slowed. Nothing that is read is stale, and a holder that is gone
-//! holds writes up for no longer than its lease.
+//! killed, cut off in one direction and in both, and slowed; and leadership moves past a holder that does not hear of
+//! it. Nothing that is read is stale, and writes go on: those that a holder who is gone holds up, too.
 //!
 //! Here wires and disks are those of the long run, which draws read leases, too; [`crate::partitions`] has the cuts
 //! that no member is told of.
@@ -22,6 +22,8 @@ const BLINKS: [Duration; 3] = [
 /// What takes a holder longer than leaders wait for it by default.
 const SLOW: Duration = Duration::from_millis(80);
 const _: () = assert!(SLOW.as_nanos() > MAX_WRITE_DELAY.as_nanos());
+/// How often leadership is handed over.
+const HAND_OVERS: usize = 4;
 const RECALLS: &str = "leasehold_read_lease_recalls_total{reason=\"slow\"}";
 
 /// Who it is, of those that serve reads.
@@ -124,4 +126,31 @@ fn holders_that_are_slow_are_recalled_and_tell_nothing_stale() {
         trial.fleet.heal();
     }
     trial.end().demand();
+}
+
+#[test]
+fn leadership_moves_once_all_read_leases_are_back_though_a_holder_never_hears_the_next_leader() {
+    let mut trial = begin(7, PATIENT_LEADER);
+    let client = trial.client();
+    let mut handed_over = 0;
+    for _ in 0..HAND_OVERS {
+        let leader = trial.leader_of_holders();
+        // Each of the others hears the leader, and not the other one. Which of them leads next is open.
+        trial.strike((leader + 1) % 3, Fault::Bridge);
+        trial.fleet.tick();
+        let moved = trial.runtime.block_on(client.move_leader(None));
+        let wrote = trial.write_on(&client);
+        let (next, _) = trial.leader_beside(&[]);
+        eprintln!(
+            "n{} hands over: {:?}; n{} leads; {wrote:?} for the first writes",
+            leader + 1,
+            moved.map(|_| "done"),
+            next + 1
+        );
+        handed_over += u32::from(next != leader);
+        trial.go_on(MEANWHILE);
+        trial.fleet.heal();
+    }
+    assert!(handed_over > 0, "no leader has handed over");
+    trial.end().demand_read_leases();
 }

@@ -118,17 +118,22 @@ impl Trial {
     }
 
     /// Waits until a node leads under a lease and every other one has answered so many reads by its read lease since
-    /// this began: what befalls one now befalls a holder. Returns who leads.
+    /// this began, and until writers are quiet: what befalls one now befalls a holder that would go on to serve all
+    /// reads. Returns who leads.
     pub(crate) fn leader_of_holders(&mut self) -> usize {
         let nodes = self.fleet.cluster.nodes.len();
         let now = |load: &Load| -> Vec<u64> { (0..nodes).map(|n| load.by_read_lease(n)).collect() };
         let before = now(&self.load);
         let began = Instant::now();
         loop {
+            // A node that knows that a read lease of its own was wrong holds none again.
+            let wrong = self.load.violations();
+            assert!(wrong.is_empty(), "{}", wrong.join("\n"));
             let (leader, _) = self.leader_beside(&[]);
             let after = now(&self.load);
             let serves = |node: usize| after[node] >= before[node] + BY_READ_LEASE;
-            if (0..nodes).all(|node| node == leader || serves(node)) {
+            let all_hold = (0..nodes).all(|node| node == leader || serves(node));
+            if all_hold && self.load.is_quiet() {
                 return leader;
             }
             assert!(

@@ -68,15 +68,17 @@ impl Book {
     /// What a client waits that writes, before it goes on.
     async fn rest(&self, rest: Duration) {
         tokio::time::sleep(rest).await;
-        let Some(began) = self.quiet_since else {
-            return;
-        };
-        let turn = BUSY + QUIET;
-        let within = began.elapsed().as_nanos() % turn.as_nanos();
-        let within = Duration::from_nanos(u64::try_from(within).unwrap());
-        if within > BUSY {
-            tokio::time::sleep(turn - within).await;
+        if let Some(quiet) = self.quiet_for() {
+            tokio::time::sleep(QUIET.saturating_sub(quiet)).await;
         }
+    }
+
+    /// How long ago a quiet time has begun, if there is one now.
+    fn quiet_for(&self) -> Option<Duration> {
+        let elapsed = self.quiet_since?.elapsed().as_nanos();
+        let within = elapsed % (BUSY + QUIET).as_nanos();
+        let within = Duration::from_nanos(u64::try_from(within).unwrap());
+        within.checked_sub(BUSY)
     }
 
     fn count(&self, what: &'static str) {
@@ -206,6 +208,18 @@ impl Load {
     /// Who leads, by the latest read that a node answered under its lease.
     pub(crate) fn leader(&self) -> usize {
         self.book.leader.load(Ordering::SeqCst)
+    }
+
+    /// Whether what was begun before a quiet time is done most likely, and the next writes are yet to come: what goes
+    /// wrong now finds holders with no entry under way, who serve all reads by their leases.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let quiet = self.book.quiet_for();
+        quiet.is_some_and(|quiet| quiet > QUIET / 3 && quiet < QUIET * 2 / 3)
+    }
+
+    /// What broke a rule so far.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        open(&self.book.violations).clone()
     }
 
     /// How many reads a node has answered by its read lease so far.
