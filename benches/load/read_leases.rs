@@ -240,17 +240,16 @@ async fn read(
 /// Puts that are due at a rate, whether or not earlier ones are answered: each counts from when it was due.
 async fn put(client: &Client, rate: u32, duration: Duration) -> Result<Latencies, Failure> {
     let mut puts = JoinSet::new();
-    let began = tokio::time::Instant::now();
-    let interval = Duration::from_secs(1) / rate;
-    let mut due = began;
-    while due < began + duration {
-        due += interval;
-        tokio::time::sleep_until(due).await;
-        let client = client.clone();
+    let (began, interval) = (Wall::start(), Duration::from_secs(1) / rate);
+    let mut offset = Duration::ZERO;
+    while offset < duration {
+        tokio::time::sleep(offset.saturating_sub(began.elapsed())).await;
+        let (client, due) = (client.clone(), began.later(offset));
         puts.spawn(async move {
             client.put(KEY, "value", None).await?;
             Ok::<_, Failure>(due.elapsed())
         });
+        offset += interval;
     }
     let mut taken = Latencies::default();
     while let Some(put) = puts.join_next().await {
