@@ -650,12 +650,17 @@ impl Fleet {
             let text = node.log_text();
             let bad = text.lines().filter(|line| line.contains("panicked"));
             violations.extend(bad.map(|line| format!("{}: {line}", node.name)));
-            // Clocks are never more wrong than they may be.
-            if node.data_dir.join(TRIPPED).exists() {
-                violations.push(format!("{} has found a lease of its own wrong", node.name));
-            }
         }
+        violations.extend(self.tripped());
         violations
+    }
+
+    /// Which nodes have found a lease of their own wrong. Clocks are never more wrong than they may be here.
+    pub(crate) fn tripped(&self) -> Vec<String> {
+        let nodes = self.cluster.nodes.iter();
+        let tripped = nodes.filter(|node| node.data_dir.join(TRIPPED).exists());
+        let told = tripped.map(|node| format!("{} has found a lease of its own wrong", node.name));
+        told.collect()
     }
 }
 

@@ -126,8 +126,9 @@ impl Trial {
         let before = now(&self.load);
         let began = Instant::now();
         loop {
-            // A node that knows that a read lease of its own was wrong holds none again.
-            let wrong = self.load.violations();
+            // A node that has found a read lease of its own wrong holds none again.
+            let mut wrong = self.load.violations();
+            wrong.extend(self.fleet.tripped());
             assert!(wrong.is_empty(), "{}", wrong.join("\n"));
             let (leader, _) = self.leader_beside(&[]);
             let after = now(&self.load);
