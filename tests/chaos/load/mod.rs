@@ -123,6 +123,7 @@ pub(crate) struct Judgement {
 
 impl Load {
     /// Begins; nodes are called at `endpoints`.
+    // Long: each kind of client begins here, one after the other.
     pub(crate) async fn begin(
         endpoints: Vec<String>,
         options: ConnectOptions,
