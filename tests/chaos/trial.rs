@@ -197,16 +197,19 @@ impl Trial {
     }
 }
 
+/// Reads under read leases that are enough to be judged.
+const READS_MIN: u64 = 100;
+
 impl Verdict {
-    /// The same where all members asked for read leases, of reads at members that did not lead: at least one in ten
-    /// was served by a read lease.
+    /// The same where all members asked for read leases: of the reads at members that did not lead, enough to be
+    /// judged were served by one. How many they are of all depends on how busy the machine is.
     pub(crate) fn demand_read_leases(&self) {
         self.demand();
         let count = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         let (held, asked) = (count(BY_ITS_READ_LEASE), count(BY_ITS_LEADERS_WORD));
         eprintln!("{held} reads by read leases, {asked} by the leader's word");
         assert!(
-            held * 10 >= held + asked,
+            held >= READS_MIN,
             "{held} by read leases, {asked} by the leader's word"
         );
     }
