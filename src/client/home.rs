@@ -2,8 +2,8 @@
 //!
 //! A client is beside the node that it names first, so a linearizable read goes there if the node can serve it
 //! without a message to the leader: it said in its welcome that it asks for read leases, and its replies say
-//! how they were served. Where it had to ask the leader several times in a row, or did not answer, reads
-//! go to the leader for a while.
+//! how they were served. Where it had to ask the leader several times in a row, or did not answer soon, reads
+//! go to the leader for a while, that one included.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,8 +22,11 @@ use crate::sync::Mutex;
 
 /// So many reads in a row that the node could not serve by itself.
 const MISSES_MAX: u32 = 8;
-/// How long reads go to the leader then.
+/// How long reads go to the leader then, and after one that was not answered.
 const AWAY: Duration = Duration::from_secs(1);
+const AWAY_AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// How long the node has for a read before the leader is asked: it may be cut off from all others.
+pub(super) const HOME_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The node beside the client, if that asks for read leases.
 #[derive(Debug, Default)]
@@ -64,7 +67,7 @@ impl Home {
             Some(_) => {}
             None => addresses.call_ahead(&node.address, pool),
         }
-        self.leave();
+        self.leave(AWAY);
         None
     }
 
@@ -82,8 +85,8 @@ impl Home {
         false
     }
 
-    fn leave(&self) {
-        *self.away.lock() = Some(now() + AWAY);
+    fn leave(&self, how_long: Duration) {
+        *self.away.lock() = Some(now() + how_long);
         self.misses.store(MISSES_MAX, Ordering::Relaxed);
     }
 
@@ -91,7 +94,7 @@ impl Home {
     pub(super) fn served(&self, path: ReadPath) {
         if path == ReadPath::Follower {
             if self.misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
-                self.leave();
+                self.leave(AWAY);
             }
         } else if self.misses.load(Ordering::Relaxed) != 0 {
             self.misses.store(0, Ordering::Relaxed);
@@ -102,7 +105,7 @@ impl Home {
     pub(super) fn failed(&self, address: &str) {
         let node = self.node.load();
         if node.as_ref().is_some_and(|node| node.address == address) {
-            self.leave();
+            self.leave(AWAY_AFTER_FAILURE);
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::api::{
     RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
 };
 use crate::client::addresses::Addresses;
-use crate::client::home::Home;
+use crate::client::home::{HOME_PATIENCE, Home};
 use crate::client::known_node::KnownNode;
 use crate::client::link::{BrokenCause, Link, LinkFailure};
 use crate::client::options::RetryPolicy;
@@ -67,6 +67,26 @@ impl Target {
         match self {
             Self::Leader(node) | Self::Home(node) => &node.address,
             Self::Other(address) => address,
+        }
+    }
+
+    /// How long it has for a request whose deadline this is.
+    fn until(&self, deadline: Instant) -> Instant {
+        match self {
+            Self::Home(_) => deadline.min(deadline_after(HOME_PATIENCE)),
+            Self::Leader(_) | Self::Other(_) => deadline,
+        }
+    }
+
+    /// A node beside the client that took too long is not the last to be asked, while there is time.
+    fn is_not_last(&self, verdict: Verdict, deadline: Instant) -> Verdict {
+        match (self, verdict) {
+            (Self::Home(_), Verdict::Final(error))
+                if error.kind == ErrorKind::DeadlineExceeded && !remaining(deadline).is_zero() =>
+            {
+                Verdict::Again(error, Next::ElsewhereNow)
+            }
+            (_, verdict) => verdict,
         }
     }
 
@@ -198,8 +218,12 @@ impl Router {
         let Some((target, link)) = self.point_target(call.consistency) else {
             return PointAttempt::Not;
         };
+        let (timeout, until) = match target {
+            Target::Home(_) => (timeout.min(HOME_PATIENCE), target.until(deadline)),
+            _ => (timeout, deadline),
+        };
         call.timeout_ms = timeout_ms(timeout);
-        let failure = match link.read_point(call, deadline).await {
+        let failure = match link.read_point(call, until).await {
             Ok(Ok(found)) => {
                 self.learn_from_point(&found.header, &target, &link);
                 return PointAttempt::Found(found);
@@ -276,9 +300,12 @@ impl Router {
                     None => self.target(&frame.call, progress.attempts),
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
-                frame.call.timeout_ms = timeout_ms(remaining(deadline));
-                self.attempt(&target, &mut frame, deadline, &mut progress)
-                    .await
+                let until = target.until(deadline);
+                frame.call.timeout_ms = timeout_ms(remaining(until));
+                let verdict = self
+                    .attempt(&target, &mut frame, until, &mut progress)
+                    .await;
+                target.is_not_last(verdict, deadline)
             };
             let (error, next) = match verdict {
                 Verdict::Done(response) => return Ok(response),
@@ -317,7 +344,7 @@ impl Router {
         progress: &mut Progress,
     ) -> Verdict {
         let address = first.target.address();
-        match first.failure {
+        let verdict = match first.failure {
             Ok(error) => match self
                 .log_in(&error, address, &first.link, deadline, progress)
                 .await
@@ -326,7 +353,8 @@ impl Router {
                 None => self.refused(error, address, &first.link, progress),
             },
             Err(broken) => self.broken(broken, address, &first.link, progress),
-        }
+        };
+        first.target.is_not_last(verdict, deadline)
     }
 
     /// Authenticates on the connection if the request failed for lack of that, to retry it then.

@@ -101,6 +101,32 @@ fn a_read_whose_node_breaks_off_goes_to_the_leader_and_later_ones_come_back() {
     });
 }
 
+/// It may be cut off from all others, and then it serves nothing; but its connection is sound.
+#[test]
+fn a_read_that_its_node_does_not_answer_goes_to_the_leader_while_there_is_time() {
+    run(async {
+        let authority = Authority::new();
+        let leader = fake(&authority, "n2", healthy("n2"));
+        let home = fake(&authority, "n1", |number, frame| match number {
+            0 | 1 => Reaction::Ignore,
+            _ => reply(answer("n1", frame)),
+        });
+        home.said.asks_for_read_leases();
+        home.said.leads(KnownLeader {
+            id: leader.id,
+            address: Some(leader.address.clone()),
+        });
+        for options in [None, Some(GetOptions::new().with_prefix())] {
+            let client = connect(&authority, &[&home]).await;
+            for _ in 0..3 {
+                let found = client.get("k", options.clone()).await.unwrap();
+                assert_eq!(found.header().member_id, leader.id);
+            }
+        }
+        assert_eq!((home.calls().len(), leader.calls().len()), (2, 6));
+    });
+}
+
 #[test]
 fn a_node_that_asks_for_no_read_leases_is_not_read_at() {
     run(async {
