@@ -209,6 +209,11 @@ impl StalenessTracker {
         }
     }
 
+    /// See [`Consensus::forget_proofs`](crate::raft::Consensus::forget_proofs).
+    pub(super) fn forget_proofs(&mut self) {
+        (self.proved, self.next) = (None, None);
+    }
+
     /// The clock ran backwards: its earlier readings prove no age (A4).
     pub(super) fn forget(&mut self, published: &Slot<Staleness>) {
         planted!(AgeOverStepBack => return);

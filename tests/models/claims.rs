@@ -5,13 +5,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold::raft::{
-    Ballot, Envelope, Message, PreVoteReply, Reason, UnsavedState, Verdict, VoteReply,
+    Ballot, Configuration, Envelope, Message, PreVoteReply, Reason, UnsavedState, Verdict, VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
 use crate::marks::Mark;
+use crate::replica::Replica;
 use crate::scope::{QUANTUM, QUANTUM_DIVISOR, Scope};
-use crate::world::{NODES, World};
+use crate::world::{NODES_MAX, World};
 
 /// What has happened, as far as a claim rests on it.
 #[derive(Clone, Debug, Default, Hash)]
@@ -19,7 +20,7 @@ pub(crate) struct Ledger {
     /// Who was elected, in the order of terms.
     pub(crate) leaders: Vec<(Term, NodeId)>,
     /// The latest vote that each replica is known to have given.
-    pub(crate) granted: [Option<(Term, NodeId)>; NODES as usize],
+    pub(crate) granted: [Option<(Term, NodeId)>; NODES_MAX],
     /// What was committed after the base.
     pub(crate) committed: Vec<Committed>,
     /// The highest index that anybody can have seen applied.
@@ -86,6 +87,9 @@ impl World {
                     _ => Mark::Silence,
                 });
             }
+            Message::Heartbeat(heartbeat) if heartbeat.fresh.is_some_and(|it| it.grant.is_some()) => {
+                scope.marks.note(Mark::Granted);
+            }
             Message::Heartbeat(_) | Message::Append(_)
                 if hard.term != term || hard.vote != Some(id) =>
             {
@@ -127,7 +131,11 @@ impl World {
             Message::TimeoutNow(_) if !self.ledger.told.contains(&term) => {
                 self.ledger.told.push(term);
             }
-            Message::Release => scope.marks.note(Mark::Release),
+            Message::Release => {
+                self.released = true;
+                scope.marks.note(Mark::Release);
+            }
+            Message::Returned(_) => scope.marks.note(Mark::Returned),
             _ => {}
         }
     }
@@ -158,6 +166,10 @@ impl World {
         for n in 0..self.replicas.len() {
             self.check_lease(scope, n);
             self.check_age(scope, n);
+            if scope.has_holders() {
+                self.check_holder(scope, n);
+                self.watch_leader(scope, n);
+            }
         }
     }
 
@@ -191,19 +203,24 @@ impl World {
                     ));
                 }
                 None => {
-                    let holders = self.replicas.iter();
                     // What a member acknowledged before it was wiped still counts: no quorum does without those
                     // who have it until it has everything back.
-                    let holders = holders.filter(|other| {
+                    let has = |other: &Replica| {
                         other.disk.entry(entry.id.index) == Some(entry) || other.disk.wiped
-                    });
-                    if holders.count() * 2 <= self.replicas.len() {
+                    };
+                    if !self.is_quorum(self.replicas[n].core.configuration(), has) {
                         return self.fail(format!(
                             "R7: {id} commits {}, which no quorum holds durably",
                             entry.id
                         ));
                     }
                     scope.marks.note(Mark::Commit);
+                    let without = |other: &Arc<Replica>| {
+                        other.timing.read_lease_enabled && other.disk.entry(entry.id.index).is_none()
+                    };
+                    if self.replicas.iter().any(without) {
+                        scope.marks.note(Mark::CommitWithoutHolder);
+                    }
                     self.ledger.committed.push(Committed {
                         id: entry.id,
                         content,
@@ -212,6 +229,23 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether those of whom `agrees` holds are a majority of the voters, and of those before while they change.
+    fn is_quorum(&self, configuration: &Configuration, agrees: impl Fn(&Replica) -> bool) -> bool {
+        let agree: Vec<NodeId> = self
+            .replicas
+            .iter()
+            .filter(|replica| agrees(replica))
+            .map(|replica| replica.id)
+            .collect();
+        let mut majorities = [Some(&configuration.voters), configuration.outgoing.as_ref()]
+            .into_iter()
+            .flatten();
+        majorities.all(|voters| {
+            let agree = voters.iter().filter(|voter| agree.contains(voter));
+            agree.count() * 2 > voters.len()
+        })
     }
 
     /// R1: one leader in a term. R3: it holds whatever was committed in the terms before.

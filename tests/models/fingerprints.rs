@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use leasehold::raft::{Envelope, UnsavedState};
+use leasehold::raft::{Envelope, LeaseCell, UnsavedState};
 use stateright::Model;
 
 use crate::replica::Replica;
@@ -36,9 +36,15 @@ fn read_alike(one: &World, other: &World) -> bool {
     let mut replicas = one.replicas.iter().zip(&other.replicas);
     wire(&one.wire) == wire(&other.wire)
         && replicas.all(|(one, other)| {
-            let lease = |replica: &Replica| {
-                let cell = replica.cell.as_ref()?;
+            let left = |cell: &Option<Arc<LeaseCell>>, replica: &Replica| {
+                let cell = cell.as_ref()?;
                 Some((cell.term, cell.floor, cell.remaining(replica.clock)?))
+            };
+            let lease = |replica: &Replica| {
+                [
+                    left(&replica.cell, replica),
+                    left(&replica.read_cell, replica),
+                ]
             };
             let writes = |replica: &Replica| -> Vec<UnsavedState> {
                 let writes = replica.writes.iter();

@@ -12,6 +12,8 @@
 mod bugs;
 mod claims;
 mod fingerprints;
+mod holder_scopes;
+mod holders;
 mod marks;
 mod replica;
 mod scope;
@@ -94,22 +96,28 @@ fn holds(scope: impl Fn(u8) -> Scope) {
 }
 
 macro_rules! models {
-    ($($name:ident)*) => {
+    ($scopes:ident: $($name:ident)*) => {
         $(
             #[test]
             fn $name() {
-                holds(scopes::$name);
+                holds($scopes::$name);
             }
         )*
     };
 }
 
 models! {
+    scopes:
     elections batches logs writes figure_8 quorum_reads follower_reads
     rounds conflicts restarts unequal_promises rivals pre_votes crossed_pre_votes twice_leader
     handovers stale_authority late_orders late_words releases released_restarts late_votes
     steps_back two_clocks fresh_reads ages
     bootstraps wiped_voters
+}
+
+models! {
+    holder_scopes:
+    grants gates
 }
 
 /// The control: clocks that differ by more than the settings allow break a lease.

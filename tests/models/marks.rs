@@ -46,6 +46,26 @@ marks! {
     QuorumRead
     /// Something was known of how old a state is.
     Age
+    /// A leader granted a read lease, or renewed one.
+    Granted
+    /// A read lease could be trusted.
+    ReadLease
+    /// A holder could answer a read by its read lease.
+    HeldRead
+    /// It could not: it had not applied what it has acknowledged.
+    HeldReadWaits
+    /// A read lease was given back.
+    Returned
+    /// A quorum held what was not committed, because a holder had not acknowledged it.
+    HeldBack
+    /// Something was committed that one who asks for read leases did not have.
+    CommitWithoutHolder
+    /// A hand-over waited for nothing but a read lease.
+    TransferWaits
+    /// Who leaves a joint configuration waited for nothing but a read lease.
+    ChangeWaits
+    /// A leader stopped and released nobody.
+    ReleaseWithheld
     /// A member lost everything that was on its disk.
     Wiped
     /// A process ended while something that it had wanted written was not.

@@ -78,6 +78,8 @@ impl Disk {
 pub(crate) struct Session {
     /// The lease object it loaded (A1).
     pub(crate) cell: Arc<LeaseCell>,
+    /// What the read must see, captured since.
+    pub(crate) captured: LogIndex,
     /// What its snapshot contains.
     pub(crate) snapshot: LogIndex,
     /// What anybody could have seen before the request arrived.
@@ -101,6 +103,8 @@ pub(crate) struct Replica {
     pub(crate) to_apply: LogIndex,
     /// The newest lease object that a reader of this life can hold.
     pub(crate) cell: Option<Arc<LeaseCell>>,
+    /// The same of its read lease.
+    pub(crate) read_cell: Option<Arc<LeaseCell>>,
     pub(crate) session: Option<Session>,
     /// A read by quorum waits, and this is what anybody could have seen before it arrived.
     pub(crate) asked: Option<LogIndex>,
@@ -158,6 +162,7 @@ impl Replica {
             applied,
             to_apply: applied,
             cell: None,
+            read_cell: None,
             session: None,
             asked: None,
             digest: 0,
@@ -167,13 +172,21 @@ impl Replica {
     /// A copy whose core is its own, with the readers' lease objects where they belong.
     pub(crate) fn fork(&self) -> Self {
         let core = self.core.fork();
-        let old = self.core.published().lease();
-        let new = core.published().lease();
-        let moved = |cell: &Arc<LeaseCell>| match (&old, &new) {
-            (Some(old), Some(new)) if Arc::ptr_eq(old, cell) => new.clone(),
-            _ => cell.clone(),
+        let (old, new) = (self.core.published(), core.published());
+        let pairs = [
+            (old.lease(), new.lease()),
+            (old.read_lease(), new.read_lease()),
+        ];
+        let moved = |cell: &Arc<LeaseCell>| {
+            let mut pairs = pairs.iter();
+            let moved = pairs.find_map(|(old, new)| match (old, new) {
+                (Some(old), Some(new)) if Arc::ptr_eq(old, cell) => Some(new.clone()),
+                _ => None,
+            });
+            moved.unwrap_or_else(|| cell.clone())
         };
         let cell = self.cell.as_ref().map(moved);
+        let read_cell = self.read_cell.as_ref().map(moved);
         let session = self.session.as_ref().map(|session| Session {
             cell: moved(&session.cell),
             ..session.clone()
@@ -181,10 +194,24 @@ impl Replica {
         Self {
             core: Arc::new(core),
             cell,
+            read_cell,
             session,
             disk: self.disk.clone(),
             writes: self.writes.clone(),
             ..*self
+        }
+    }
+
+    /// Whoever reads from now on loads a lease object that is published now; and whoever loaded one that is void
+    /// for good learns nothing from it.
+    pub(crate) fn note_cells(&mut self) {
+        let published = self.core.published();
+        let now = [published.lease(), published.read_lease()];
+        for (known, now) in [&mut self.cell, &mut self.read_cell].into_iter().zip(now) {
+            let is_void = |cell: &Arc<LeaseCell>| cell.until() == Instant::ZERO;
+            if now.is_some() || known.as_ref().is_some_and(is_void) {
+                *known = now;
+            }
         }
     }
 
@@ -236,11 +263,14 @@ impl Replica {
         if let Some(cell) = &self.cell {
             reader(cell);
         }
+        if let Some(cell) = &self.read_cell {
+            reader(cell);
+        }
         if let Some(session) = &self.session {
             reader(&session.cell);
-            (session.snapshot, session.exposed).hash(&mut hasher);
+            (session.captured, session.snapshot, session.exposed).hash(&mut hasher);
         }
-        self.cell.is_some().hash(&mut hasher);
+        (self.cell.is_some(), self.read_cell.is_some()).hash(&mut hasher);
         self.session.is_some().hash(&mut hasher);
         self.asked.hash(&mut hasher);
         self.digest = hasher.finish();

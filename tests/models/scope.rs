@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::raft::{Configuration, Envelope, Timing, TimingOptions};
+use leasehold::raft::{Change, Configuration, Envelope, Timing, TimingOptions};
 use leasehold::types::{LogId, NodeId};
 use stateright::{Model, Property};
 
 use crate::marks::{Mark, Marks};
 use crate::replica::BASE;
-use crate::world::{Action, Left, NODES, World};
+use crate::world::{Action, Left, World};
+
+/// How many voters a model has.
+const VOTERS: usize = 3;
 
 /// The one property: which claim does not, the world says.
 pub(crate) const HOLDS: &str = "every claim holds";
@@ -39,15 +42,19 @@ pub(crate) enum Begin {
     /// The first replica leads term 1, everything is committed and applied everywhere, and nothing
     /// is on its way. All have just promised, and it has just been promised.
     Led,
+    /// The same after a long time: but for [`Scope::deaf`], all have just promised; and who asks for a read lease
+    /// has just been granted one.
+    Held,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) name: &'static str,
-    pub(crate) timings: [Timing; NODES as usize],
+    /// Of each replica. The voters come first, learners after them.
+    pub(crate) timings: Vec<Timing>,
     /// How fast clocks may run. Each possibility is gone through from its own beginning.
-    pub(crate) clocks: Vec<[Rate; NODES as usize]>,
+    pub(crate) clocks: Vec<Vec<Rate>>,
     pub(crate) configuration: Configuration,
     /// Where all logs begin.
     pub(crate) base: LogId,
@@ -78,10 +85,16 @@ pub(crate) struct Scope {
     pub(crate) large_command: bool,
     /// The replicas whose election timers may run out.
     pub(crate) candidates: &'static [usize],
+    /// The replicas whose processes may end.
+    pub(crate) restarted: &'static [usize],
     /// The replicas that may lose their disks.
     pub(crate) wiped: &'static [usize],
+    /// The replicas to which nothing came in the last round before the model began, so they have promised nothing.
+    pub(crate) deaf: &'static [usize],
     /// The replicas to whom leaders hand over.
     pub(crate) heirs: &'static [usize],
+    /// The change of members that may be asked for.
+    pub(crate) change: Option<Change>,
     /// The rules that are taken away.
     #[cfg(leasehold_bugs)]
     pub(crate) bugs: &'static [leasehold::planted::Bug],
@@ -133,6 +146,24 @@ pub(crate) fn timing(promise: u64, margin: u64) -> Timing {
     .expect("fit each other")
 }
 
+/// The same for a replica that asks for read leases.
+pub(crate) fn holder(promise: u64, margin: u64) -> Timing {
+    Timing::new(TimingOptions {
+        read_lease_enabled: true,
+        ..*timing(promise, margin)
+    })
+    .expect("fit each other")
+}
+
+/// The same for a leader that recalls them once commits have waited for so long.
+pub(crate) fn impatient(promise: u64, margin: u64, patience: u64) -> Timing {
+    Timing::new(TimingOptions {
+        read_lease_max_write_delay: Duration::from_nanos(patience),
+        ..*timing(promise, margin)
+    })
+    .expect("fit each other")
+}
+
 /// The settings of the models without time.
 fn timeless() -> Timing {
     Timing::new(TimingOptions {
@@ -146,7 +177,7 @@ impl Scope {
     /// Without time: whoever waits may find that it has waited long enough.
     pub(crate) fn timeless(name: &'static str, begin: Begin, left: Left) -> Self {
         Self {
-            timings: [timeless(); NODES as usize],
+            timings: vec![timeless(); VOTERS],
             lapses: true,
             slow_disks: true,
             ..Self::timed(name, begin, left)
@@ -157,10 +188,10 @@ impl Scope {
     pub(crate) fn timed(name: &'static str, begin: Begin, left: Left) -> Self {
         Self {
             name,
-            timings: [timing(9, 3); NODES as usize],
-            clocks: vec![[SLOW, FAST, FAST]],
+            timings: vec![timing(9, 3); VOTERS],
+            clocks: vec![vec![SLOW, FAST, FAST]],
             configuration: Configuration {
-                voters: (1..=NODES).map(NodeId).collect(),
+                voters: (1..).map(NodeId).take(VOTERS).collect(),
                 ..Configuration::default()
             },
             base: BASE,
@@ -177,8 +208,11 @@ impl Scope {
             step_back: 0,
             large_command: false,
             candidates: &[0, 1, 2],
+            restarted: &[0, 1, 2],
             wiped: &[0, 1, 2],
+            deaf: &[],
             heirs: &[1],
+            change: None,
             #[cfg(leasehold_bugs)]
             bugs: &[],
             expects: &[],
@@ -196,11 +230,14 @@ impl Scope {
             replica.seal(Duration::ZERO);
         }
         world.settle(self);
-        if self.begin == Begin::Led {
+        if self.begin != Begin::Fresh {
             world.left.timeouts = 1;
             let first = world.after(self, Action::TimeOut(0));
             world = first.expect("it campaigns");
             world.settle(self);
+        }
+        if self.begin == Begin::Held {
+            world = self.granted(world);
         }
         world.left = left;
         world.steps = 0;
@@ -208,6 +245,37 @@ impl Scope {
             Arc::make_mut(replica).seal(self.steps_back(&left));
         }
         world
+    }
+
+    /// A long time after `world`, when all but the deaf have promised again and whoever asks for it holds a read lease.
+    fn granted(&self, mut world: World) -> World {
+        world.left.waits = 1;
+        world = world
+            .after(self, Action::Wait)
+            .expect("time always passes");
+        // The leader has no lease before the first round, and nobody has asked before it is answered.
+        for _ in 0..2 {
+            world.left.quorum_reads = 1;
+            world = world
+                .after(self, Action::Ask(0))
+                .expect("a read begins a round");
+            let deaf: Vec<NodeId> = self.deaf.iter().map(|n| world.replicas[*n].id).collect();
+            world
+                .wire
+                .retain(|parcel| !deaf.contains(&parcel.envelope.to));
+            world.settle(self);
+        }
+        world
+    }
+
+    /// Whether a replica asks for read leases.
+    pub(crate) fn asks_to_hold(&self, n: usize) -> bool {
+        self.timings[n].read_lease_enabled
+    }
+
+    /// Whether any does.
+    pub(crate) fn has_holders(&self) -> bool {
+        (0..self.timings.len()).any(|n| self.asks_to_hold(n))
     }
 
     pub(crate) fn may_time_out(&self, world: &World, n: usize) -> bool {

@@ -3,6 +3,7 @@
 use leasehold::raft::{Envelope, Message};
 use leasehold::types::{NodeId, Term};
 
+use crate::holder_scopes::*;
 use crate::marks::Mark;
 use crate::replica::NOTHING;
 use crate::scope::{Begin, FAST, Rate, SLOW, Scope, timing, timing_with_drift};
@@ -38,6 +39,8 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     fresh_reads,
     bootstraps,
     wiped_voters,
+    grants,
+    gates,
 ];
 
 /// What leaders say to all, and not to one.
@@ -195,8 +198,8 @@ pub(crate) fn ages(depth: u8) -> Scope {
     };
     Scope {
         steps: Some(10),
-        timings: [timing_with_drift(); 3],
-        clocks: vec![[SLOW, FAST, FAST], [FAST, SLOW, SLOW]],
+        timings: vec![timing_with_drift(); 3],
+        clocks: vec![vec![SLOW, FAST, FAST], vec![FAST, SLOW, SLOW]],
         candidates: &[2],
         ages: true,
         loses: from_a_later_leader,
@@ -227,7 +230,7 @@ pub(crate) fn rounds(depth: u8) -> Scope {
 pub(crate) fn too_small_a_margin(depth: u8) -> Scope {
     Scope {
         name: "too_small_a_margin",
-        timings: [timing(9, 2); 3],
+        timings: vec![timing(9, 2); 3],
         ..rounds(depth)
     }
 }
@@ -251,10 +254,9 @@ pub(crate) fn restarts(depth: u8) -> Scope {
 
 /// A voter that is set to promise less than it is asked for, and forgets.
 pub(crate) fn unequal_promises(depth: u8) -> Scope {
-    let [first, _, third] = restarts(depth).timings;
     Scope {
         name: "unequal_promises",
-        timings: [first, timing(6, 0), third],
+        timings: vec![timing(9, 3), timing(6, 0), timing(9, 3)],
         ..restarts(depth)
     }
 }
@@ -426,7 +428,7 @@ pub(crate) fn late_words(depth: u8) -> Scope {
     };
     Scope {
         steps: Some(9),
-        clocks: vec![[FAST, FAST, FAST]],
+        clocks: vec![vec![FAST, FAST, FAST]],
         loses: from_a_later_leader,
         expects: &[Mark::Lease, Mark::LaterLeader, Mark::HandedOver],
         ..Scope::timed("late_words", Begin::Led, left)
@@ -530,7 +532,7 @@ pub(crate) fn two_clocks(_depth: u8) -> Scope {
     let votes = [sleeps(fast, races), sleeps(races, fast)];
     let clocks = leads
         .iter()
-        .flat_map(|leader| votes.map(|voter| [*leader, voter, voter]));
+        .flat_map(|leader| votes.map(|voter| vec![*leader, voter, voter]));
     Scope {
         clocks: clocks.collect(),
         candidates: &[2],

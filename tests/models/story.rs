@@ -1,8 +1,11 @@
 //! A path through a model, told like the golden conversations of `src/raft/testdata`.
 
-use leasehold::raft::{Ballot, Heard, Message, RoundId, Verdict};
+use std::sync::Arc;
+
+use leasehold::raft::{Ballot, Heard, LeaseCell, Message, RoundId, Verdict};
 use leasehold::types::Role;
 
+use crate::replica::Replica;
 use crate::scope::Scope;
 use crate::world::{Action, World};
 
@@ -51,6 +54,8 @@ fn step(world: &World, action: Action) -> String {
         Action::HandOver(n, target) => {
             format!("{} is asked to hand over to {}", name(n), name(target))
         }
+        Action::Stop(n) => format!("{} is asked to stop, and restarts", name(n)),
+        Action::Change(n) => format!("{} is asked to change the members", name(n)),
         Action::Retire(n) => format!("{} is asked to stop", name(n)),
         Action::Propose(n) => format!("{} is asked to append a command", name(n)),
         Action::BeginRead(n) => format!("{} begins to read", name(n)),
@@ -89,19 +94,27 @@ fn changes(before: &World, after: &World) -> Vec<String> {
         if new.writes.len() > old.writes.len() {
             lines.push(format!("{id} writes"));
         }
-        let lease = |replica: &crate::replica::Replica| {
-            let cell = replica.cell.as_ref()?;
-            let left = cell.remaining(replica.clock)?;
-            Some((cell.term, left.as_nanos()))
-        };
-        match (lease(old), lease(new)) {
-            (Some((term, _)), None) => lines.push(format!("{id} has no lease of {term} any more")),
-            (old, Some((term, left))) if old.is_none_or(|old| old.1 < left) => {
-                lines.push(format!(
-                    "{id} has a lease of {term}, with {left} units left"
-                ));
+        let leases = [
+            ("lease", &old.cell, &new.cell),
+            ("read lease", &old.read_cell, &new.read_cell),
+        ];
+        for (what, before, after) in leases {
+            let left = |cell: &Option<Arc<LeaseCell>>, replica: &Replica| {
+                let cell = cell.as_ref()?;
+                let left = cell.remaining(replica.clock)?;
+                Some((cell.term, left.as_nanos()))
+            };
+            match (left(before, old), left(after, new)) {
+                (Some((term, _)), None) => {
+                    lines.push(format!("{id} has no {what} of {term} any more"));
+                }
+                (old, Some((term, left))) if old.is_none_or(|old| old.1 < left) => {
+                    lines.push(format!(
+                        "{id} has a {what} of {term}, with {left} units left"
+                    ));
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
     lines
@@ -131,9 +144,22 @@ fn describe(message: &Message) -> String {
             let promised = if m.promised { ", promised" } else { "" };
             format!("vote! {}{promised}", ballot(&m.ballot))
         }
-        Message::Heartbeat(m) => format!("heartbeat? #{} commit {}", round(m.round), m.commit),
+        Message::Heartbeat(m) => {
+            let grant = m.fresh.and_then(|fresh| Some((fresh.name, fresh.grant?)));
+            let grant = grant.map(|(name, grant)| {
+                let (name, floor) = (round(name), grant.floor);
+                let length = grant.length.as_nanos();
+                format!(", grants {length} units to ?{name} from {floor} on")
+            });
+            let (round, grant) = (round(m.round), grant.unwrap_or_default());
+            format!("heartbeat? #{round} commit {}{grant}", m.commit)
+        }
         Message::HeartbeatReply(m) => {
-            format!("heartbeat! {} verified {}", heard(&m.heard), m.verified)
+            let asks = match m.wants_read_lease {
+                true => format!(", asks for a read lease as ?{}", round(m.name)),
+                false => String::new(),
+            };
+            format!("heartbeat! {} verified {}{asks}", heard(&m.heard), m.verified)
         }
         Message::Append(m) => {
             let last = m.entries.last().map(|entry| format!("..{}", entry.id));

@@ -21,8 +21,8 @@ use crate::marks::Mark;
 use crate::replica::{Disk, NOTHING, Replica, Session};
 use crate::scope::Scope;
 
-/// How many replicas a model has.
-pub(crate) const NODES: u64 = 3;
+/// How many replicas a model has at most.
+pub(crate) const NODES_MAX: usize = 4;
 
 /// A message on its way.
 #[derive(Debug)]
@@ -56,6 +56,10 @@ pub(crate) struct Left {
     pub(crate) restarts: u8,
     pub(crate) handovers: u8,
     pub(crate) retirements: u8,
+    /// Holders of read leases that stop and begin again.
+    pub(crate) stops: u8,
+    /// Changes of members.
+    pub(crate) changes: u8,
     pub(crate) proposals: u8,
     /// Reads under the lease, whose check comes later than their snapshot.
     pub(crate) reads: u8,
@@ -98,6 +102,10 @@ pub(crate) enum Action {
     HandOver(usize, usize),
     /// It is asked to stop.
     Retire(usize),
+    /// It stops as it was asked to, and another process begins at once.
+    Stop(usize),
+    /// It is asked to change the members.
+    Change(usize),
     /// It is asked to append a command.
     Propose(usize),
     /// A session loads the lease, captures the commit index and opens its snapshot.
@@ -125,6 +133,8 @@ impl Action {
             | Self::Wipe(n)
             | Self::HandOver(n, _)
             | Self::Retire(n)
+            | Self::Stop(n)
+            | Self::Change(n)
             | Self::Propose(n)
             | Self::Ask(n)
             | Self::StepBack(n, _) => Some(n),
@@ -144,7 +154,7 @@ pub(crate) enum Clocks {
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct World {
-    pub(crate) replicas: [Arc<Replica>; NODES as usize],
+    pub(crate) replicas: Vec<Arc<Replica>>,
     /// In the order of their digests, so that their order says nothing.
     pub(crate) wire: Vec<Arc<Parcel>>,
     pub(crate) left: Left,
@@ -157,6 +167,8 @@ pub(crate) struct World {
     pub(crate) steps: u8,
     /// In the step that led here, a leader beat.
     beat: bool,
+    /// In the step that led here, promises were released.
+    pub(crate) released: bool,
     /// The claim that does not hold.
     pub(crate) broken: Option<Arc<str>>,
 }
@@ -200,9 +212,7 @@ impl fmt::Debug for World {
 impl World {
     /// A world in which everybody has just started, and nothing may happen yet.
     pub(crate) fn new(scope: &Scope, clocks: usize) -> Self {
-        let mut number = 0;
-        let replicas = [(); NODES as usize].map(|()| {
-            number += 1;
+        let replicas = (1..).zip(&scope.timings).map(|(number, timing)| {
             let id = NodeId(number);
             // No two machines started together, and no two clocks of one machine.
             let clock = Instant {
@@ -211,18 +221,11 @@ impl World {
             };
             let (disk, applied) = (Disk::after(scope.base), scope.base.index);
             let members = &scope.configuration;
-            Arc::new(Replica::start(
-                id,
-                scope.timings[usize::try_from(number - 1).expect("small")],
-                members,
-                disk,
-                applied,
-                clock,
-                1,
-            ))
+            let replica = Replica::start(id, *timing, members, disk, applied, clock, 1);
+            Arc::new(replica)
         });
         let mut world = Self {
-            replicas,
+            replicas: replicas.collect(),
             wire: Vec::new(),
             left: Left::default(),
             ledger: Ledger::default(),
@@ -230,6 +233,7 @@ impl World {
             clocks,
             steps: 0,
             beat: false,
+            released: false,
             broken: None,
         };
         for n in 0..world.replicas.len() {
@@ -280,7 +284,7 @@ impl World {
             if leads {
                 actions.push(Action::Tick(n));
             }
-            if left.restarts > 0 {
+            if left.restarts > 0 && scope.restarted.contains(&n) {
                 actions.push(Action::Restart(n));
             }
             if left.wipes > 0 && scope.wiped.contains(&n) {
@@ -293,10 +297,17 @@ impl World {
             if left.retirements > 0 && leads {
                 actions.push(Action::Retire(n));
             }
+            if left.stops > 0 && !leads && scope.asks_to_hold(n) {
+                actions.push(Action::Stop(n));
+            }
+            if left.changes > 0 && leads {
+                actions.push(Action::Change(n));
+            }
             if left.proposals > 0 && leads {
                 actions.push(Action::Propose(n));
             }
-            if left.reads > 0 && replica.session.is_none() && replica.cell.is_some() {
+            let may_read = replica.cell.is_some() || replica.read_cell.is_some();
+            if left.reads > 0 && replica.session.is_none() && may_read {
                 actions.push(Action::BeginRead(n));
             }
             if replica.session.is_some() {
@@ -318,6 +329,7 @@ impl World {
         crate::bugs::plant_here(scope);
         let mut next = Self {
             beat: false,
+            released: false,
             steps: self.steps.saturating_add(1),
             ..self.clone()
         };
@@ -411,16 +423,7 @@ impl World {
             }
             Action::Restart(n) => {
                 self.left.restarts -= 1;
-                let old = &self.replicas[n];
-                if !old.writes.is_empty() {
-                    scope.marks.note(Mark::WriteLost);
-                }
-                let (timing, disk, applied) = (old.timing, old.disk.clone(), old.applied);
-                let members = &scope.configuration;
-                let (clock, life) = (old.clock, old.life + 1);
-                let new = Replica::start(old.id, timing, members, disk, applied, clock, life);
-                self.replicas[n] = Arc::new(new);
-                self.absorb(scope, n);
+                self.restart(scope, n);
                 true
             }
             Action::Wipe(n) => {
@@ -460,9 +463,24 @@ impl World {
             }
             Action::Retire(n) => {
                 self.left.retirements -= 1;
+                let changed = self.retire(scope, n);
+                if !self.released {
+                    scope.marks.note(Mark::ReleaseWithheld);
+                }
+                changed
+            }
+            Action::Stop(n) => {
+                self.left.stops -= 1;
+                self.retire(scope, n);
+                self.restart(scope, n);
+                true
+            }
+            Action::Change(n) => {
+                self.left.changes -= 1;
+                let change = scope.change.as_ref().expect("the scope says which");
                 self.step(scope, n, |replica| {
                     let now = replica.clock;
-                    replica.core().retire(now);
+                    let _refused = replica.core().change(now, change);
                 })
             }
             Action::Propose(n) => {
@@ -476,12 +494,19 @@ impl World {
             Action::BeginRead(n) => {
                 let exposed = self.ledger.exposed;
                 let replica = Arc::make_mut(&mut self.replicas[n]);
-                let Some(cell) = replica.core.published().lease() else {
+                let published = replica.core.published();
+                let (own, held) = (published.lease(), published.read_lease());
+                let captured = match own {
+                    Some(_) => replica.applied,
+                    None => replica.applied.max(published.last()),
+                };
+                let Some(cell) = own.or(held) else {
                     return false;
                 };
                 self.left.reads -= 1;
                 replica.session = Some(Session {
                     cell,
+                    captured,
                     snapshot: replica.applied,
                     exposed,
                 });
@@ -493,6 +518,11 @@ impl World {
                 let Some(session) = replica.session.take() else {
                     return false;
                 };
+                if session.cell.is_read_lease() {
+                    replica.seal(scope.steps_back(&self.left));
+                    self.end_held_read(scope, n, &session);
+                    return true;
+                }
                 let permit = session.cell.permit(replica.clock, session.snapshot);
                 replica.seal(scope.steps_back(&self.left));
                 if permit.is_some_and(|permit| session.snapshot < permit.index()) {
@@ -542,6 +572,26 @@ impl World {
                 true
             }
         }
+    }
+
+    fn retire(&mut self, scope: &Scope, n: usize) -> bool {
+        self.step(scope, n, |replica| {
+            let now = replica.clock;
+            replica.core().retire(now);
+        })
+    }
+
+    fn restart(&mut self, scope: &Scope, n: usize) {
+        let old = &self.replicas[n];
+        if !old.writes.is_empty() {
+            scope.marks.note(Mark::WriteLost);
+        }
+        let (timing, disk, applied) = (old.timing, old.disk.clone(), old.applied);
+        let members = &scope.configuration;
+        let (clock, life) = (old.clock, old.life + 1);
+        let new = Replica::start(old.id, timing, members, disk, applied, clock, life);
+        self.replicas[n] = Arc::new(new);
+        self.absorb(scope, n);
     }
 
     pub(crate) fn place(&self, id: NodeId) -> usize {
@@ -654,7 +704,7 @@ impl World {
                     match &envelope.message {
                         Message::PreVote(question) if scope.pre_votes_granted => {
                             // With its own, one more is a quorum; but a bootstrap takes all of them.
-                            if scope.base != NOTHING {
+                            if scope.base != NOTHING && scope.change.is_none() {
                                 asked.clear();
                             }
                             asked.push((envelope.to, question.round));
@@ -683,19 +733,12 @@ impl World {
         replica.disk.unproven &= replica.core.is_unproven() || replica.core.is_quarantined();
         replica.disk.wiped &= replica.disk.unproven;
         replica.still();
-        if !scope.names_matter() {
-            replica.core().forget_ages();
+        match scope.names_matter() {
+            true => {}
+            false if scope.asks_to_hold(n) => replica.core().forget_proofs(),
+            false => replica.core().forget_ages(),
         }
-        if replica.core.published().lease().is_none()
-            && let Some(cell) = &replica.cell
-            && cell.until() == Instant::ZERO
-        {
-            // It is void for good, and whoever holds it learns nothing from it.
-            replica.cell = None;
-        }
-        if let Some(cell) = replica.core.published().lease() {
-            replica.cell = Some(cell);
-        }
+        replica.note_cells();
         replica.seal(steps_back);
     }
 
@@ -703,8 +746,12 @@ impl World {
         if let Message::Heartbeat(heartbeat) = &mut envelope.message
             && !scope.names_matter()
         {
-            // Nobody asks how old a state is.
-            heartbeat.fresh = None;
+            // Nobody asks how old a state is; but who holds a read lease has it from such an answer.
+            let holds = scope.asks_to_hold(self.place(envelope.to));
+            heartbeat.fresh = heartbeat.fresh.filter(|_| holds);
+            if let Some(fresh) = &mut heartbeat.fresh {
+                fresh.index = LogIndex(0);
+            }
         }
         if (scope.loses)(&envelope) || self.is_idle(&envelope) {
             return;

@@ -240,4 +240,11 @@ impl Consensus {
         self.next_name = 0;
         self.heard_leader_at = self.now;
     }
+
+    /// Forgets how old the state is known to be, and keeps the names that prove it: a read lease is granted
+    /// for one.
+    pub fn forget_proofs(&mut self) {
+        self.staleness.forget_proofs();
+        self.heard_leader_at = self.now;
+    }
 }
