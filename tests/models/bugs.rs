@@ -17,6 +17,7 @@ use std::sync::Mutex;
 use leasehold::planted::Bug::*;
 use leasehold::planted::{Bug, PlantedBugs, plant, was_reached};
 
+use crate::holder_scopes::*;
 use crate::scope::Scope;
 use crate::scopes::*;
 use crate::search;
@@ -120,6 +121,29 @@ const CASES: &[Case] = &[
     breaks("L2", &[NoFloor], fresh_reads),
     breaks("L2", &[NoFloor, LeaseReadyByCommit], fresh_reads),
     breaks("L2", &[NoFloor, LeaseReadyAtOnce], fresh_reads),
+    // Read leases.
+    breaks("O2", &[ReadLeaseFromReceipt], grants),
+    breaks("O2", &[GrantFullLength], grants),
+    breaks("L9", &[GrantShortWait], gates),
+    breaks("L9", &[NoCommitGate], gates),
+    breaks("L2", &[HolderServesApplied], gates),
+    breaks("L2", &[HolderCapturesCommit], gates),
+    breaks("L2", &[LastShownLate], gates),
+    breaks("L2", &[ReadLeaseNoFloor, HolderAdmittedBehind], latecomers),
+    hidden(
+        "the floor of the tenure",
+        &[HolderAdmittedBehind],
+        latecomers,
+    ),
+    hidden("who is admitted", &[ReadLeaseNoFloor], latecomers),
+    breaks("L9", &[HolderDroppedAtOnce], recalls),
+    breaks("L9", &[GrantAfterRecall], recalls),
+    breaks("L9", &[ReturnOfAnyLife], returns),
+    breaks("O2", &[GranterMayVote], grantors),
+    breaks("O2", &[TransferKeepsGrants], held_handovers),
+    breaks("O2", &[ReleaseKeepsGrants], held_releases),
+    breaks("L9", &[RemovedGateForgotten], removals),
+    hidden("what an append promises", &[ChangeOverGrants], promotions),
 ];
 
 /// Looked at only when `BUGS` names them: their searches were not yet seen to come to what stands here.

@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold::raft::{
-    Ballot, Configuration, Envelope, Message, PreVoteReply, Reason, UnsavedState, Verdict, VoteReply,
+    Ballot, Configuration, Envelope, Message, PreVoteReply, Reason, UnsavedState, Verdict,
+    VoteReply,
 };
 use leasehold::types::{LogId, LogIndex, NodeId, Role, Term};
 
@@ -87,7 +88,9 @@ impl World {
                     _ => Mark::Silence,
                 });
             }
-            Message::Heartbeat(heartbeat) if heartbeat.fresh.is_some_and(|it| it.grant.is_some()) => {
+            Message::Heartbeat(heartbeat)
+                if heartbeat.fresh.is_some_and(|it| it.grant.is_some()) =>
+            {
                 scope.marks.note(Mark::Granted);
             }
             Message::Heartbeat(_) | Message::Append(_)
@@ -216,7 +219,8 @@ impl World {
                     }
                     scope.marks.note(Mark::Commit);
                     let without = |other: &Arc<Replica>| {
-                        other.timing.read_lease_enabled && other.disk.entry(entry.id.index).is_none()
+                        other.timing.read_lease_enabled
+                            && other.disk.entry(entry.id.index).is_none()
                     };
                     if self.replicas.iter().any(without) {
                         scope.marks.note(Mark::CommitWithoutHolder);

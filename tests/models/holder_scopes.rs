@@ -64,7 +64,13 @@ pub(crate) fn grants(depth: u8) -> Scope {
     Scope {
         deaf: &[2],
         loses: of_the_deaf,
-        expects: &[Mark::Granted, Mark::ReadLease, Mark::HeldRead, Mark::LaterLeader, Mark::PromiseKept],
+        expects: &[
+            Mark::Granted,
+            Mark::ReadLease,
+            Mark::HeldRead,
+            Mark::LaterLeader,
+            Mark::PromiseKept,
+        ],
         ..with_a_learner("grants", left)
     }
 }
@@ -89,5 +95,181 @@ pub(crate) fn gates(depth: u8) -> Scope {
             Mark::CommitWithoutHolder,
         ],
         ..with_a_learner("gates", left)
+    }
+}
+
+/// A member that is granted its first read lease while it lacks what was committed, and reads that take their time.
+pub(crate) fn latecomers(depth: u8) -> Scope {
+    let left = Left {
+        passes: 2 + depth,
+        rounds: 2,
+        proposals: 1,
+        reads: 1,
+        ..Left::default()
+    };
+    Scope {
+        begin: Begin::Led,
+        candidates: &[],
+        loses: |envelope| to(envelope, 3),
+        expects: &[
+            Mark::Granted,
+            Mark::HeldRead,
+            Mark::LateAnswer,
+            Mark::CommitWithoutHolder,
+        ],
+        ..with_a_learner("latecomers", left)
+    }
+}
+
+/// A holder for which commits may not wait at all, and grants that were made before they were recalled.
+pub(crate) fn recalls(depth: u8) -> Scope {
+    let left = Left {
+        passes: 2,
+        rounds: 1,
+        proposals: 1 + depth,
+        ..Left::default()
+    };
+    let timings = vec![impatient(9, 3, 0), timing(9, 3), timing(9, 3), holder(9, 3)];
+    Scope {
+        candidates: &[],
+        loses: |envelope| to(envelope, 3),
+        expects: &[
+            Mark::Granted,
+            Mark::HeldBack,
+            Mark::Returned,
+            Mark::CommitWithoutHolder,
+        ],
+        ..held("recalls", left, timings)
+    }
+}
+
+/// A holder that stops, says so, and is granted a read lease anew before that is heard.
+pub(crate) fn returns(_depth: u8) -> Scope {
+    let left = Left {
+        passes: 2,
+        rounds: 2,
+        proposals: 1,
+        stops: 1,
+        ..Left::default()
+    };
+    Scope {
+        candidates: &[],
+        loses: |envelope| to(envelope, 3),
+        expects: &[Mark::Granted, Mark::HeldBack, Mark::Returned],
+        ..with_a_learner("returns", left)
+    }
+}
+
+/// A leader that has granted hears of a later term, steps down, and is asked for its vote.
+pub(crate) fn grantors(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: 1 + depth,
+        ..Left::default()
+    };
+    Scope {
+        deaf: &[2],
+        loses: |envelope| from_a_leader(envelope) && envelope.term > Term(1),
+        expects: &[
+            Mark::Granted,
+            Mark::ReadLease,
+            Mark::LaterLeader,
+            Mark::PromiseKept,
+        ],
+        ..with_a_learner("grantors", left)
+    }
+}
+
+/// Leadership handed over, past the promises, while a read lease is out.
+pub(crate) fn held_handovers(depth: u8) -> Scope {
+    let left = Left {
+        passes: 2 + depth,
+        rounds: 1,
+        handovers: 1,
+        ..Left::default()
+    };
+    Scope {
+        candidates: &[],
+        // A later leader is heard by the learner alone.
+        loses: |envelope| from_a_leader(envelope) && envelope.term > Term(1) && !to(envelope, 4),
+        expects: &[
+            Mark::Granted,
+            Mark::ReadLease,
+            Mark::Returned,
+            Mark::TransferWaits,
+            Mark::HandedOver,
+        ],
+        ..with_a_learner("held_handovers", left)
+    }
+}
+
+/// A leader that stops, and sets its voters free if no read lease is out.
+pub(crate) fn held_releases(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: 2 + depth,
+        retirements: 1,
+        ..Left::default()
+    };
+    Scope {
+        // It waits with a fast clock, or its read leases would outlast the model.
+        clocks: waiting(),
+        deaf: &[2],
+        loses: of_the_deaf,
+        expects: &[
+            Mark::ReadLease,
+            Mark::ReleaseWithheld,
+            Mark::Release,
+            Mark::LaterLeader,
+        ],
+        ..with_a_learner("held_releases", left)
+    }
+}
+
+/// A holder that is removed, and may not hear of it.
+pub(crate) fn removals(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        rounds: 1 + depth,
+        changes: 1,
+        ..Left::default()
+    };
+    Scope {
+        clocks: waiting(),
+        candidates: &[],
+        change: Some(Change::Remove(LEARNER)),
+        loses: |envelope| to(envelope, 3),
+        expects: &[
+            Mark::ReadLease,
+            Mark::HeldBack,
+            Mark::Returned,
+            Mark::CommitWithoutHolder,
+        ],
+        ..with_a_learner("removals", left)
+    }
+}
+
+/// A holder that becomes a voter: joint configurations, which are left once no read lease is out.
+pub(crate) fn promotions(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: depth,
+        changes: 1,
+        ..Left::default()
+    };
+    Scope {
+        change: Some(Change::Promote(LEARNER)),
+        deaf: &[2],
+        loses: of_the_deaf,
+        expects: &[
+            Mark::ReadLease,
+            Mark::Returned,
+            Mark::ChangeWaits,
+            Mark::LaterLeader,
+        ],
+        ..with_a_learner("promotions", left)
     }
 }

@@ -152,8 +152,13 @@ impl World {
         voters.sort_unstable();
         let all = voters.first().copied().unwrap_or_default();
         let quorum = voters[(voters.len() - 1) / 2];
-        let its_own = leader.disk.entry(quorum).map(|entry| entry.id.term) == Some(term);
-        if quorum > status.commit && its_own && !configuration.is_joint() {
+        let is_own = |index| {
+            leader
+                .disk
+                .entry(index)
+                .is_some_and(|entry| entry.id.term == term)
+        };
+        if quorum > status.commit && is_own(quorum) && !configuration.is_joint() {
             scope.marks.note(Mark::HeldBack);
         }
         let is_applied = status.commit == status.last.index && leader.applied == status.last.index;

@@ -117,7 +117,8 @@ models! {
 
 models! {
     holder_scopes:
-    grants gates
+    grants gates latecomers recalls returns grantors
+    held_handovers held_releases removals promotions
 }
 
 /// The control: clocks that differ by more than the settings allow break a lease.

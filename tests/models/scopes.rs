@@ -41,6 +41,14 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     wiped_voters,
     grants,
     gates,
+    latecomers,
+    recalls,
+    returns,
+    grantors,
+    held_handovers,
+    held_releases,
+    removals,
+    promotions,
 ];
 
 /// What leaders say to all, and not to one.

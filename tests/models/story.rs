@@ -159,7 +159,11 @@ fn describe(message: &Message) -> String {
                 true => format!(", asks for a read lease as ?{}", round(m.name)),
                 false => String::new(),
             };
-            format!("heartbeat! {} verified {}{asks}", heard(&m.heard), m.verified)
+            format!(
+                "heartbeat! {} verified {}{asks}",
+                heard(&m.heard),
+                m.verified
+            )
         }
         Message::Append(m) => {
             let last = m.entries.last().map(|entry| format!("..{}", entry.id));
