@@ -35,6 +35,7 @@ fn read_alike(one: &World, other: &World) -> bool {
     };
     let mut replicas = one.replicas.iter().zip(&other.replicas);
     wire(&one.wire) == wire(&other.wire)
+        && one.states == other.states
         && replicas.all(|(one, other)| {
             let left = |cell: &Option<Arc<LeaseCell>>, replica: &Replica| {
                 let cell = cell.as_ref()?;

@@ -1,7 +1,8 @@
 //! The models of read leases: what each lets happen. The fourth replica is a learner, and holds one; in some models
 //! a voter does.
 
-use leasehold::raft::{Change, Configuration, Envelope, Message, Timing};
+use bytes::Bytes;
+use leasehold::raft::{Change, Configuration, Envelope, JoinRole, Message, Timing};
 use leasehold::types::{NodeId, Term};
 
 use crate::marks::Mark;
@@ -62,6 +63,7 @@ pub(crate) fn grants(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(13),
         deaf: &[2],
         loses: of_the_deaf,
         expects: &[
@@ -101,14 +103,15 @@ pub(crate) fn gates(depth: u8) -> Scope {
 /// A member that is granted its first read lease while it lacks what was committed, and reads that take their time.
 pub(crate) fn latecomers(depth: u8) -> Scope {
     let left = Left {
-        passes: 2 + depth,
-        rounds: 2,
+        passes: 2,
+        rounds: 1 + depth,
         proposals: 1,
         reads: 1,
         ..Left::default()
     };
     Scope {
         begin: Begin::Led,
+        slow_apply: &[3],
         candidates: &[],
         loses: |envelope| to(envelope, 3),
         expects: &[
@@ -143,6 +146,41 @@ pub(crate) fn recalls(depth: u8) -> Scope {
     }
 }
 
+/// A new member that is sent a whole state, and is granted a read lease afterwards.
+pub(crate) fn installs(depth: u8) -> Scope {
+    let left = Left {
+        passes: 2,
+        rounds: 1 + depth,
+        proposals: 1,
+        ..Left::default()
+    };
+    let joined = with_a_learner("installs", left);
+    Scope {
+        begin: Begin::Joined,
+        steps: Some(14),
+        configuration: Configuration {
+            learners: [].into(),
+            ..joined.configuration
+        },
+        change: Some(Change::Add {
+            member: LEARNER,
+            details: Bytes::new(),
+            role: JoinRole::Learner,
+        }),
+        candidates: &[],
+        slow_apply: &[3],
+        deaf: &[2],
+        loses: of_the_deaf,
+        expects: &[
+            Mark::Installed,
+            Mark::Granted,
+            Mark::HeldRead,
+            Mark::HeldReadWaits,
+        ],
+        ..joined
+    }
+}
+
 /// A holder that stops, says so, and is granted a read lease anew before that is heard.
 pub(crate) fn returns(_depth: u8) -> Scope {
     let left = Left {
@@ -153,8 +191,13 @@ pub(crate) fn returns(_depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(15),
         candidates: &[],
-        loses: |envelope| to(envelope, 3),
+        // The holder hears heartbeats alone, and so nothing is committed as long as it is waited for.
+        loses: |envelope| {
+            let appends = matches!(envelope.message, Message::Append(_));
+            to(envelope, 3) || appends && to(envelope, 4)
+        },
         expects: &[Mark::Granted, Mark::HeldBack, Mark::Returned],
         ..with_a_learner("returns", left)
     }
@@ -190,11 +233,10 @@ pub(crate) fn held_handovers(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(12),
         candidates: &[],
-        // A later leader is heard by the learner alone.
-        loses: |envelope| from_a_leader(envelope) && envelope.term > Term(1) && !to(envelope, 4),
+        loses: of_the_deaf,
         expects: &[
-            Mark::Granted,
             Mark::ReadLease,
             Mark::Returned,
             Mark::TransferWaits,
@@ -216,6 +258,7 @@ pub(crate) fn held_releases(depth: u8) -> Scope {
     Scope {
         // It waits with a fast clock, or its read leases would outlast the model.
         clocks: waiting(),
+        steps: Some(12),
         deaf: &[2],
         loses: of_the_deaf,
         expects: &[
@@ -237,6 +280,7 @@ pub(crate) fn removals(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(12),
         clocks: waiting(),
         candidates: &[],
         change: Some(Change::Remove(LEARNER)),
@@ -261,6 +305,7 @@ pub(crate) fn promotions(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(13),
         change: Some(Change::Promote(LEARNER)),
         deaf: &[2],
         loses: of_the_deaf,

@@ -117,7 +117,7 @@ models! {
 
 models! {
     holder_scopes:
-    grants gates latecomers recalls returns grantors
+    grants gates latecomers recalls installs returns grantors
     held_handovers held_releases removals promotions
 }
 

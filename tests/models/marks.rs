@@ -58,6 +58,8 @@ marks! {
     Returned
     /// A quorum held what was not committed, because a holder had not acknowledged it.
     HeldBack
+    /// A whole state was installed.
+    Installed
     /// Something was committed that one who asks for read leases did not have.
     CommitWithoutHolder
     /// A hand-over waited for nothing but a read lease.

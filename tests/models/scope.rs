@@ -45,6 +45,9 @@ pub(crate) enum Begin {
     /// The same after a long time: but for [`Scope::deaf`], all have just promised; and who asks for a read lease
     /// has just been granted one.
     Held,
+    /// The same, and before that something was committed and cut from the leader's log; and the members were changed,
+    /// by which the fourth replica is one now, and is being sent a whole state.
+    Joined,
 }
 
 /// See the module.
@@ -236,7 +239,10 @@ impl Scope {
             world = first.expect("it campaigns");
             world.settle(self);
         }
-        if self.begin == Begin::Held {
+        if self.begin == Begin::Joined {
+            world = self.joined(world);
+        }
+        if matches!(self.begin, Begin::Held | Begin::Joined) {
             world = self.granted(world);
         }
         world.left = left;
@@ -244,6 +250,21 @@ impl Scope {
         for replica in &mut world.replicas {
             Arc::make_mut(replica).seal(self.steps_back(&left));
         }
+        world
+    }
+
+    /// What follows upon `world` up to [`Begin::Joined`].
+    fn joined(&self, mut world: World) -> World {
+        world.left.proposals = 1;
+        world.left.changes = 1;
+        let command = world.after(self, Action::Propose(0));
+        world = command.expect("it is appended");
+        world.settle(self);
+        world.cut_log(self, 0);
+        world = world
+            .after(self, Action::Change(0))
+            .expect("a member is added");
+        world.settle(self);
         world
     }
 

@@ -43,6 +43,7 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     gates,
     latecomers,
     recalls,
+    installs,
     returns,
     grantors,
     held_handovers,

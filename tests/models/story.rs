@@ -43,6 +43,10 @@ fn step(world: &World, action: Action) -> String {
         Action::DeliverTogether(first, second) => {
             format!("{}, together with {}", message(first), message(second))
         }
+        Action::Receive(at) => {
+            let (to, base) = &world.states[at];
+            format!("{to} has received a whole state, up to {}", base.id)
+        }
         Action::Written(n) => format!("{} has written", name(n)),
         Action::Applied(n) => format!("{} has applied {}", name(n), world.replicas[n].to_apply),
         Action::Pass => "time passes".to_owned(),

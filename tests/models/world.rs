@@ -11,7 +11,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use leasehold::raft::{
-    Ballot, Envelope, Input, Message, Output, PreVoteReply, ReadId, ReadMode, RoundId,
+    Ballot, Envelope, Input, LogBase, Message, Output, PreVoteReply, ReadId, ReadMode, RoundId,
+    UnsavedState,
 };
 use leasehold::time::Instant;
 use leasehold::types::{LogIndex, NodeId, Role};
@@ -80,6 +81,8 @@ pub(crate) enum Action {
     Deliver(usize),
     /// It arrives, and will once more.
     DeliverAndKeep(usize),
+    /// The whole state at this place arrives.
+    Receive(usize),
     /// Both arrive, and are handled as one batch.
     DeliverTogether(usize, usize),
     /// The oldest write of this replica is durable.
@@ -125,6 +128,7 @@ impl Action {
             Self::Deliver(at) | Self::DeliverAndKeep(at) | Self::DeliverTogether(at, _) => {
                 Some(before.place(before.wire[at].envelope.to))
             }
+            Self::Receive(at) => Some(before.place(before.states[at].0)),
             Self::Written(n)
             | Self::Applied(n)
             | Self::TimeOut(n)
@@ -157,6 +161,8 @@ pub(crate) struct World {
     pub(crate) replicas: Vec<Arc<Replica>>,
     /// In the order of their digests, so that their order says nothing.
     pub(crate) wire: Vec<Arc<Parcel>>,
+    /// Whole states on their way, and to whom.
+    pub(crate) states: Vec<(NodeId, LogBase)>,
     pub(crate) left: Left,
     pub(crate) ledger: Ledger,
     /// Quanta that have passed.
@@ -182,6 +188,7 @@ impl Hash for World {
         for parcel in &self.wire {
             state.write_u64(parcel.digest);
         }
+        self.states.hash(state);
         state.write_usize(self.clocks);
         self.left.hash(state);
         self.ledger.hash(state);
@@ -227,6 +234,7 @@ impl World {
         let mut world = Self {
             replicas: replicas.collect(),
             wire: Vec::new(),
+            states: Vec::new(),
             left: Left::default(),
             ledger: Ledger::default(),
             time: 0,
@@ -264,6 +272,7 @@ impl World {
                 actions.extend(same.map(|(other, _)| Action::DeliverTogether(at, other)));
             }
         }
+        actions.extend((0..self.states.len()).map(Action::Receive));
         if left.passes > 0 {
             actions.push(Action::Pass);
         }
@@ -306,7 +315,10 @@ impl World {
             if left.proposals > 0 && leads {
                 actions.push(Action::Propose(n));
             }
-            let may_read = replica.cell.is_some() || replica.read_cell.is_some();
+            let may_read = match scope.has_holders() {
+                true => replica.read_cell.is_some(),
+                false => replica.cell.is_some(),
+            };
             if left.reads > 0 && replica.session.is_none() && may_read {
                 actions.push(Action::BeginRead(n));
             }
@@ -369,6 +381,12 @@ impl World {
                 self.wire.remove(first.max(second));
                 self.wire.remove(first.min(second));
                 self.receive(scope, &parcels)
+            }
+            Action::Receive(at) => {
+                let (to, base) = self.states.remove(at);
+                let n = self.place(to);
+                self.input(scope, n, Input::SnapshotReceived(base));
+                true
             }
             Action::Written(n) => {
                 self.written(n);
@@ -574,6 +592,12 @@ impl World {
         }
     }
 
+    /// What replica `n` has applied is cut from its log.
+    pub(crate) fn cut_log(&mut self, scope: &Scope, n: usize) {
+        let applied = self.replicas[n].applied;
+        self.input(scope, n, Input::Compact(applied));
+    }
+
     fn retire(&mut self, scope: &Scope, n: usize) -> bool {
         self.step(scope, n, |replica| {
             let now = replica.clock;
@@ -677,6 +701,7 @@ impl World {
                 }
                 Output::Persist(ticket, unsaved) => {
                     self.check_write(n, &unsaved);
+                    self.begin_after(n, &unsaved);
                     let replica = self.own(n);
                     replica.disk.write(&unsaved);
                     replica.core().handle(now, Input::Persisted(ticket));
@@ -690,13 +715,7 @@ impl World {
                         let id = replica.id;
                         self.fail(format!("A11: {id} applies {last}, which it does not hold"));
                     }
-                    let replica = self.own(n);
-                    replica.to_apply = last;
-                    if !scope.slow_apply.contains(&n) {
-                        replica.applied = last;
-                        replica.core().handle(now, Input::Applied(last));
-                        self.ledger.exposed = self.ledger.exposed.max(last);
-                    }
+                    self.hand_out(scope, n, last);
                 }
                 Output::Send(envelope) => {
                     self.check_message(scope, n, &envelope);
@@ -723,9 +742,18 @@ impl World {
                     }
                 }
                 Output::RefuseRead(..) => replica.asked = None,
-                Output::SendSnapshot(_) | Output::Install(_) | Output::DiscardSnapshot(_) => {
-                    unreachable!("logs are whole here")
+                Output::SendSnapshot(peer) => {
+                    let index = replica.applied;
+                    let id = replica.disk.entry(index).expect("nothing is cut here").id;
+                    let configuration = replica.core.configuration_at(index).expect("it is held");
+                    replica.core().handle(now, Input::SnapshotSent(peer));
+                    self.states.push((peer, LogBase { id, configuration }));
                 }
+                Output::Install(id) => {
+                    scope.marks.note(Mark::Installed);
+                    self.hand_out(scope, n, id.index);
+                }
+                Output::DiscardSnapshot(_) => {}
             }
         }
         let steps_back = scope.steps_back(&self.left);
@@ -740,6 +768,34 @@ impl World {
         }
         replica.note_cells();
         replica.seal(steps_back);
+    }
+
+    /// What is committed up to `last` is handed out at replica `n`, to be applied.
+    fn hand_out(&mut self, scope: &Scope, n: usize, last: LogIndex) {
+        let replica = self.own(n);
+        let now = replica.clock;
+        replica.to_apply = last;
+        if !scope.slow_apply.contains(&n) {
+            replica.applied = last;
+            replica.core().handle(now, Input::Applied(last));
+            self.ledger.exposed = self.ledger.exposed.max(last);
+        }
+    }
+
+    /// A log that begins after a whole state is written down with the entries that led to it, as one that was never
+    /// cut: so the claims find every entry at its place.
+    fn begin_after(&mut self, n: usize, unsaved: &UnsavedState) {
+        let Some(id) = unsaved.base.as_ref().map(|base| base.id) else {
+            return;
+        };
+        let holds = |disk: &Disk| disk.entry(id.index).is_some_and(|entry| entry.id == id);
+        if holds(&self.replicas[n].disk) {
+            return;
+        }
+        let holder = self.replicas.iter().find(|other| holds(&other.disk));
+        let disk = &holder.expect("whoever sent the state holds it").disk;
+        let entries = disk.entries[..disk.through(id.index)].to_vec();
+        self.own(n).disk.entries = entries;
     }
 
     fn post(&mut self, scope: &Scope, mut envelope: Envelope) {
