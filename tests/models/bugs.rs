@@ -124,12 +124,15 @@ const CASES: &[Case] = &[
     // Read leases.
     breaks("O2", &[ReadLeaseFromReceipt], grants),
     breaks("O2", &[GrantFullLength], grants),
+    breaks("O2", &[LengthByLargerClock], uneven_clocks),
+    breaks("O2", &[GranterMayVote], voting_holders),
+    breaks("O2", &[NoBlackout], grantors),
     breaks("L9", &[GrantShortWait], gates),
     breaks("L9", &[NoCommitGate], gates),
     breaks("L2", &[HolderServesApplied], gates),
     breaks("L2", &[HolderCapturesCommit], gates),
     breaks("L2", &[LastShownLate], gates),
-    breaks("L2", &[ReadLeaseNoFloor, HolderAdmittedBehind], latecomers),
+    breaks("L9", &[ReadLeaseNoFloor, HolderAdmittedBehind], latecomers),
     hidden(
         "the floor of the tenure",
         &[HolderAdmittedBehind],

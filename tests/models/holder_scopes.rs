@@ -6,7 +6,7 @@ use leasehold::raft::{Change, Configuration, Envelope, JoinRole, Message, Timing
 use leasehold::types::{NodeId, Term};
 
 use crate::marks::Mark;
-use crate::scope::{Begin, FAST, Rate, SLOW, Scope, holder, impatient, timing};
+use crate::scope::{Begin, FAST, Rate, SLOW, Scope, beating, holder, impatient, timing};
 use crate::world::Left;
 
 const LEARNER: NodeId = NodeId(4);
@@ -28,6 +28,10 @@ fn to(envelope: &Envelope, id: u64) -> bool {
 /// What passes between the leader of term 1 and the third, or from a later leader to whomever.
 fn of_the_deaf(envelope: &Envelope) -> bool {
     from_a_leader(envelope) && (to(envelope, 3) || envelope.term > Term(1))
+}
+
+fn is_ballot(envelope: &Envelope) -> bool {
+    matches!(envelope.message, Message::Vote(_))
 }
 
 fn from_a_leader(envelope: &Envelope) -> bool {
@@ -65,7 +69,8 @@ pub(crate) fn grants(depth: u8) -> Scope {
     Scope {
         steps: Some(13),
         deaf: &[2],
-        loses: of_the_deaf,
+        // The leader is asked for its vote in `grantors`.
+        loses: |envelope| of_the_deaf(envelope) || to(envelope, 1) && is_ballot(envelope),
         expects: &[
             Mark::Granted,
             Mark::ReadLease,
@@ -74,6 +79,66 @@ pub(crate) fn grants(depth: u8) -> Scope {
             Mark::PromiseKept,
         ],
         ..with_a_learner("grants", left)
+    }
+}
+
+/// The same where the holder is the voter on whose promise the lease rests.
+pub(crate) fn voting_holders(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: 1 + depth,
+        ..Left::default()
+    };
+    let timings = vec![timing(9, 3), holder(9, 3), timing(9, 3)];
+    let held = held("voting_holders", left, timings);
+    Scope {
+        clocks: vec![vec![SLOW, SLOW, FAST], vec![SLOW, FAST, FAST]],
+        configuration: Configuration {
+            learners: [].into(),
+            ..held.configuration
+        },
+        deaf: &[2],
+        loses: |envelope| from_a_leader(envelope) && envelope.term > Term(1),
+        expects: &[
+            Mark::Granted,
+            Mark::ReadLease,
+            Mark::HeldRead,
+            Mark::LaterLeader,
+            Mark::PromiseKept,
+        ],
+        ..held
+    }
+}
+
+/// One clock of the leader hardly runs, and it begins rounds for reads between its heartbeats.
+pub(crate) fn uneven_clocks(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: 1,
+        quorum_reads: 1 + depth,
+        ..Left::default()
+    };
+    let stumbles = [Rate { boot: 2, raw: 1 }, Rate { boot: 1, raw: 2 }];
+    let clocks = stumbles.map(|leader| vec![leader, FAST, FAST, SLOW]);
+    let timings = vec![beating(9, 3, 1), timing(9, 3), timing(9, 3), holder(9, 3)];
+    Scope {
+        clocks: clocks.into(),
+        deaf: &[2],
+        // The lease rests on the round before the model begins: the second hears of no other.
+        loses: |envelope| {
+            of_the_deaf(envelope)
+                || to(envelope, 1) && is_ballot(envelope)
+                || from_a_leader(envelope) && to(envelope, 2)
+        },
+        expects: &[
+            Mark::Granted,
+            Mark::ReadLease,
+            Mark::HeldRead,
+            Mark::LaterLeader,
+        ],
+        ..held("uneven_clocks", left, timings)
     }
 }
 
@@ -203,15 +268,18 @@ pub(crate) fn returns(_depth: u8) -> Scope {
     }
 }
 
-/// A leader that has granted hears of a later term, steps down, and is asked for its vote.
+/// A leader that has granted hears of a later term and steps down, or ends and begins again, and is asked for its
+/// vote.
 pub(crate) fn grantors(depth: u8) -> Scope {
     let left = Left {
         passes: 3,
         timeouts: 1,
         rounds: 1 + depth,
+        restarts: 1,
         ..Left::default()
     };
     Scope {
+        restarted: &[0],
         deaf: &[2],
         loses: |envelope| from_a_leader(envelope) && envelope.term > Term(1),
         expects: &[

@@ -117,7 +117,7 @@ models! {
 
 models! {
     holder_scopes:
-    grants gates latecomers recalls installs returns grantors
+    grants voting_holders uneven_clocks gates latecomers recalls installs returns grantors
     held_handovers held_releases removals promotions
 }
 

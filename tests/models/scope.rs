@@ -149,6 +149,15 @@ pub(crate) fn timing(promise: u64, margin: u64) -> Timing {
     .expect("fit each other")
 }
 
+/// The same for a leader that beats so often.
+pub(crate) fn beating(promise: u64, margin: u64, heartbeat: u64) -> Timing {
+    Timing::new(TimingOptions {
+        heartbeat_interval: Duration::from_nanos(heartbeat),
+        ..*timing(promise, margin)
+    })
+    .expect("fit each other")
+}
+
 /// The same for a replica that asks for read leases.
 pub(crate) fn holder(promise: u64, margin: u64) -> Timing {
     Timing::new(TimingOptions {

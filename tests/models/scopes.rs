@@ -40,6 +40,8 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     bootstraps,
     wiped_voters,
     grants,
+    voting_holders,
+    uneven_clocks,
     gates,
     latecomers,
     recalls,
