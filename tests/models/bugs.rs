@@ -147,6 +147,7 @@ const CASES: &[Case] = &[
     breaks("O2", &[ReleaseKeepsGrants], held_releases),
     breaks("L9", &[RemovedGateForgotten], removals),
     hidden("what an append promises", &[ChangeOverGrants], promotions),
+    hidden("what an append promises", &[ChangeOverGrants], replacements),
 ];
 
 /// Looked at only when `BUGS` names them: their searches were not yet seen to come to what stands here.

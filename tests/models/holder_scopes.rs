@@ -67,7 +67,7 @@ pub(crate) fn grants(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(13),
+        steps: Some(12),
         deaf: &[2],
         // The leader is asked for its vote in `grantors`.
         loses: |envelope| of_the_deaf(envelope) || to(envelope, 1) && is_ballot(envelope),
@@ -85,14 +85,15 @@ pub(crate) fn grants(depth: u8) -> Scope {
 /// The same where the holder is the voter on whose promise the lease rests.
 pub(crate) fn voting_holders(depth: u8) -> Scope {
     let left = Left {
-        passes: 3,
+        passes: 4,
         timeouts: 1,
-        rounds: 1 + depth,
+        rounds: 2 + depth,
         ..Left::default()
     };
     let timings = vec![timing(9, 3), holder(9, 3), timing(9, 3)];
     let held = held("voting_holders", left, timings);
     Scope {
+        steps: Some(10),
         clocks: vec![vec![SLOW, SLOW, FAST], vec![SLOW, FAST, FAST]],
         configuration: Configuration {
             learners: [].into(),
@@ -151,6 +152,7 @@ pub(crate) fn gates(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(12),
         clocks: waiting(),
         candidates: &[],
         loses: |envelope| to(envelope, 3),
@@ -175,6 +177,7 @@ pub(crate) fn latecomers(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(13),
         begin: Begin::Led,
         slow_apply: &[3],
         candidates: &[],
@@ -221,8 +224,8 @@ pub(crate) fn installs(depth: u8) -> Scope {
     };
     let joined = with_a_learner("installs", left);
     Scope {
+        steps: Some(11),
         begin: Begin::Joined,
-        steps: Some(14),
         configuration: Configuration {
             learners: [].into(),
             ..joined.configuration
@@ -246,6 +249,43 @@ pub(crate) fn installs(depth: u8) -> Scope {
     }
 }
 
+/// A new member that takes the place of a voter: of one that holds a read lease, and on whose promise the lease of
+/// the leader rests. Those who elect in the new configuration may be others.
+pub(crate) fn replacements(depth: u8) -> Scope {
+    let left = Left {
+        passes: 3,
+        timeouts: 1,
+        rounds: depth,
+        ..Left::default()
+    };
+    let timings = vec![timing(9, 3), holder(9, 3), timing(9, 3), timing(9, 3)];
+    let joined = held("replacements", left, timings);
+    Scope {
+        steps: Some(10),
+        begin: Begin::Joined,
+        configuration: Configuration {
+            learners: [].into(),
+            ..joined.configuration
+        },
+        change: Some(Change::Add {
+            member: LEARNER,
+            details: Bytes::new(),
+            role: JoinRole::InPlaceOf(NodeId(2)),
+        }),
+        clocks: vec![vec![SLOW, SLOW, FAST, FAST]],
+        candidates: &[3],
+        deaf: &[2],
+        loses: of_the_deaf,
+        expects: &[
+            Mark::Installed,
+            Mark::ReadLease,
+            Mark::Returned,
+            Mark::ChangeWaits,
+        ],
+        ..joined
+    }
+}
+
 /// A holder that stops, says so, and is granted a read lease anew before that is heard.
 pub(crate) fn returns(_depth: u8) -> Scope {
     let left = Left {
@@ -256,7 +296,7 @@ pub(crate) fn returns(_depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(15),
+        steps: Some(12),
         candidates: &[],
         // The holder hears heartbeats alone, and so nothing is committed as long as it is waited for.
         loses: |envelope| {
@@ -324,9 +364,9 @@ pub(crate) fn held_releases(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
+        steps: Some(11),
         // It waits with a fast clock, or its read leases would outlast the model.
         clocks: waiting(),
-        steps: Some(12),
         deaf: &[2],
         loses: of_the_deaf,
         expects: &[
@@ -348,7 +388,7 @@ pub(crate) fn removals(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(12),
+        steps: Some(10),
         clocks: waiting(),
         candidates: &[],
         change: Some(Change::Remove(LEARNER)),
@@ -373,7 +413,7 @@ pub(crate) fn promotions(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(13),
+        steps: Some(12),
         change: Some(Change::Promote(LEARNER)),
         deaf: &[2],
         loses: of_the_deaf,

@@ -118,7 +118,7 @@ models! {
 models! {
     holder_scopes:
     grants voting_holders uneven_clocks gates latecomers recalls installs returns grantors
-    held_handovers held_releases removals promotions
+    held_handovers held_releases removals promotions replacements
 }
 
 /// The control: clocks that differ by more than the settings allow break a lease.

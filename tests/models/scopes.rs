@@ -52,6 +52,7 @@ pub(crate) const ALL: &[fn(u8) -> Scope] = &[
     held_releases,
     removals,
     promotions,
+    replacements,
 ];
 
 /// What leaders say to all, and not to one.
