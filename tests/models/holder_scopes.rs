@@ -25,7 +25,7 @@ fn to(envelope: &Envelope, id: u64) -> bool {
     envelope.to == NodeId(id)
 }
 
-/// What passes between the leader of term 1 and the third, or from a later leader to whomever.
+/// What the leader of term 1 says to the third, and what a later leader says to all.
 fn of_the_deaf(envelope: &Envelope) -> bool {
     from_a_leader(envelope) && (to(envelope, 3) || envelope.term > Term(1))
 }
@@ -286,7 +286,7 @@ pub(crate) fn replacements(depth: u8) -> Scope {
     }
 }
 
-/// A holder that stops, says so, and is granted a read lease anew before that is heard.
+/// A holder that stops, says so, and is granted another read lease before that is heard.
 pub(crate) fn returns(_depth: u8) -> Scope {
     let left = Left {
         passes: 2,

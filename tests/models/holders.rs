@@ -52,9 +52,9 @@ fn read_now(replica: &Replica, published: &Published) -> Option<LogIndex> {
 }
 
 impl World {
-    /// O2 (Theorem 5): where the check of a read lease of term T succeeds, nobody leads a later term. L2 (Theorem
+    /// O2 (Theorem 5): where the check of a read lease of term T succeeds, no replica leads a later term. L2 (Theorem
     /// 6): and a read that begins now is answered from no state that lacks what anybody could have seen. P37: and
-    /// nobody had reason to think otherwise, which [`World::check_lease`] looks at.
+    /// no replica had reason to think otherwise, which [`World::check_lease`] looks at.
     pub(crate) fn check_holder(&mut self, scope: &Scope, n: usize) {
         let replica = self.replicas[n].clone();
         let Some(cell) = &replica.read_cell else {

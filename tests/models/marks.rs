@@ -66,7 +66,7 @@ marks! {
     TransferWaits
     /// Who leaves a joint configuration waited for nothing but a read lease.
     ChangeWaits
-    /// A leader stopped and released nobody.
+    /// A leader stopped and released no promise.
     ReleaseWithheld
     /// A member lost everything that was on its disk.
     Wiped

@@ -202,8 +202,8 @@ impl Replica {
         }
     }
 
-    /// Whoever reads from now on loads a lease object that is published now; and whoever loaded one that is void
-    /// for good learns nothing from it.
+    /// A reader that begins now loads a lease object that is published now; and one that has loaded an object that
+    /// is void for good learns nothing from it.
     pub(crate) fn note_cells(&mut self) {
         let published = self.core.published();
         let now = [published.lease(), published.read_lease()];

@@ -277,11 +277,11 @@ impl Scope {
         world
     }
 
-    /// A long time after `world`, when all but the deaf have promised again and whoever asks for it holds a read lease.
+    /// A long time after `world`, when all but the deaf have promised again and all who ask for one hold a read lease.
     fn granted(&self, mut world: World) -> World {
         world.left.waits = 1;
         world = world.after(self, Action::Wait).expect("time always passes");
-        // The leader has no lease before the first round, and nobody has asked before it is answered.
+        // The leader has no lease before the first round, and no replica has asked before it is answered.
         for _ in 0..2 {
             world.left.quorum_reads = 1;
             world = world

@@ -364,6 +364,7 @@ impl World {
     }
 
     /// Whether anything changed.
+    // Long: one arm for each action.
     fn perform(&mut self, scope: &Scope, action: Action) -> bool {
         match action {
             Action::Deliver(at) => {
@@ -793,7 +794,9 @@ impl World {
             return;
         }
         let holder = self.replicas.iter().find(|other| holds(&other.disk));
-        let disk = &holder.expect("whoever sent the state holds it").disk;
+        let disk = &holder
+            .expect("the leader that sent the state holds it")
+            .disk;
         let entries = disk.entries[..disk.through(id.index)].to_vec();
         self.own(n).disk.entries = entries;
     }
