@@ -275,7 +275,8 @@ pub(crate) fn replacements(depth: u8) -> Scope {
         clocks: vec![vec![SLOW, SLOW, FAST, FAST]],
         candidates: &[3],
         deaf: &[2],
-        loses: of_the_deaf,
+        // In the last configuration the third and the fourth are enough.
+        loses: |envelope| of_the_deaf(envelope) || !to(envelope, 3) && is_ballot(envelope),
         expects: &[
             Mark::Installed,
             Mark::ReadLease,
@@ -341,7 +342,6 @@ pub(crate) fn held_handovers(depth: u8) -> Scope {
         ..Left::default()
     };
     Scope {
-        steps: Some(12),
         candidates: &[],
         loses: of_the_deaf,
         expects: &[
