@@ -275,8 +275,14 @@ pub(crate) fn replacements(depth: u8) -> Scope {
         clocks: vec![vec![SLOW, SLOW, FAST, FAST]],
         candidates: &[3],
         deaf: &[2],
-        // In the last configuration the third and the fourth are enough.
-        loses: |envelope| of_the_deaf(envelope) || !to(envelope, 3) && is_ballot(envelope),
+        // In the last configuration the third and the fourth are enough; and appends say all that is said.
+        loses: |envelope| {
+            let heartbeats = matches!(
+                envelope.message,
+                Message::Heartbeat(_) | Message::HeartbeatReply(_)
+            );
+            heartbeats || of_the_deaf(envelope) || !to(envelope, 3) && is_ballot(envelope)
+        },
         expects: &[
             Mark::Installed,
             Mark::ReadLease,
