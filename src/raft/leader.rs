@@ -163,8 +163,7 @@ impl Consensus {
         let (now, last) = (self.now, self.log.last().index);
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
-            progress.name = Some(reply.name);
-            progress.asks_since = reply.wants_read_lease.then_some(now);
+            progress.named(now, reply.name, reply.wants_read_lease);
             let forgot = progress.forgot;
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);

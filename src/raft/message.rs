@@ -105,6 +105,14 @@ pub enum Message {
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RoundId(pub u64);
 
+impl RoundId {
+    /// Whether one life of a node has drawn both names: the upper bits are drawn at its start, the lower count.
+    /// Names of two lives have no order.
+    pub(crate) fn is_of_one_life_with(self, other: Self) -> bool {
+        self.0.abs_diff(other.0) < 1 << 20
+    }
+}
+
 impl fmt::Debug for RoundId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{:x}", self.0)

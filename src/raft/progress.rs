@@ -46,6 +46,8 @@ pub(super) struct Progress {
     pub(super) name: Option<RoundId>,
     /// When it asked for a read lease with that name, for which none was granted yet.
     pub(super) asks_since: Option<Instant>,
+    /// It accepts no read lease for a name of the same life up to this one (RL7).
+    declined: RoundId,
     /// Its questions that wait for a quorum round.
     pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
@@ -108,6 +110,7 @@ impl Progress {
             rejoined: None,
             name: None,
             asks_since: None,
+            declined: RoundId(0),
             questions: 0,
             sent_in: RoundId(0),
             told: LogIndex(0),
@@ -307,6 +310,24 @@ impl Progress {
         }
     }
 
+    /// Its heartbeat reply of `now` carried `name`, to be given back to it, and asked for a read lease with it
+    /// if `wants_read_lease`.
+    pub(super) fn named(&mut self, now: Instant, name: RoundId, wants_read_lease: bool) {
+        let is_declined = name <= self.declined && name.is_of_one_life_with(self.declined);
+        self.name = Some(name);
+        self.asks_since = (wants_read_lease && !is_declined).then_some(now);
+    }
+
+    /// It accepts no read lease for a name up to `through` (RL7): a question that it asked with one of them is
+    /// not answered, and commits do not wait for it, whichever of the two arrives first.
+    pub(super) fn declined(&mut self, through: RoundId) {
+        self.declined = through;
+        let is_meant = |name: RoundId| name <= through && name.is_of_one_life_with(through);
+        if self.name.is_some_and(is_meant) {
+            self.asks_since = None;
+        }
+    }
+
     /// The clock ran backwards: whatever was waited for is waited for from now on.
     pub(super) fn clock_went_back(&mut self) {
         self.lacking_since = None;
@@ -330,6 +351,7 @@ impl Progress {
             rejoined,
             name,
             asks_since,
+            declined,
             questions,
             sent_in,
             told,
@@ -345,7 +367,8 @@ impl Progress {
         if let Some(since) = asks_since {
             digest.since(*since);
         }
-        digest.value(&(rejoined, name, questions, sent_in, verified, patience));
+        digest.value(&(rejoined, name, declined, questions, sent_in));
+        digest.value(&(verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {
             digest.since(*since);

@@ -102,6 +102,9 @@ impl Consensus {
     pub(in crate::raft) fn handle_returned(&mut self, from: NodeId, through: RoundId) {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.grants.returned(from, through);
+            if let Some(progress) = leader.peers.get_mut(&from) {
+                progress.declined(through);
+            }
         }
     }
 }

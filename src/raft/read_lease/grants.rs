@@ -68,18 +68,13 @@ struct HeldBack {
 impl Tenure {
     /// It was granted for `name`, too. Names of two lives have no order.
     fn note(&mut self, name: RoundId) {
-        if is_of_one_life(self.name, name) {
+        if name.is_of_one_life_with(self.name) {
             self.name = self.name.max(name);
         } else {
             self.name = name;
             self.is_of_one_life = false;
         }
     }
-}
-
-/// Whether one life of a member has drawn both names: the upper bits are drawn at its start, the lower count.
-fn is_of_one_life(one: RoundId, other: RoundId) -> bool {
-    one.0.abs_diff(other.0) < 1 << 20
 }
 
 impl HeldBack {
@@ -323,7 +318,7 @@ impl Grants {
     /// life of it may have said so of its own.
     pub(super) fn returned(&mut self, holder: NodeId, through: RoundId) {
         let is_over = |tenure: &Tenure| {
-            let is_meant = tenure.name <= through && is_of_one_life(tenure.name, through);
+            let is_meant = tenure.name <= through && tenure.name.is_of_one_life_with(through);
             let is_meant = is_meant && tenure.is_of_one_life;
             is_meant || planted!(ReturnOfAnyLife)
         };
