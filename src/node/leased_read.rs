@@ -258,6 +258,10 @@ where
     /// At a node that does not lead: its read lease, and then what its log holds, which contains whatever
     /// it has acknowledged (RL5).
     fn held(shown: LogIndex, published: &Published) -> (LogIndex, Option<Arc<LeaseCell>>) {
+        planted!(LastBeforeLease => {
+            let last = published.last();
+            return (shown.max(last), published.read_lease());
+        });
         let lease = published.read_lease();
         let last = match () {
             () if lease.is_none() || planted!(HolderServesApplied) => shown,

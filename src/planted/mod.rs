@@ -653,9 +653,15 @@ bugs! {
     HolderServesApplied "RL5" "a holder serves what it has applied, whatever it has acknowledged"
     HolderCapturesCommit "RL5" "a holder serves what it knows to be committed, whatever it has acknowledged"
     LastShownLate "RL5" "the last index is shown after its acknowledgement may have left"
+    LastBeforeLease "RL5" "a holder captures its last index before it loads its lease"
+    TenuresShareACell "RL2, RL5" "a holder prolongs what it shows of one tenure for the next, with the floor of the first"
+        ["rl02_new_tenure_begins_where_the_log_was_committed"]
     HolderAdmittedBehind "RL10" "a member becomes a holder before it has what is committed"
     GrantAfterRecall "RL6, RL7" "a grant is accepted that was recalled while it was on its way"
         ["rl07_recalled_lease_is_not_accepted_later"]
+    ReturnedStillServes "RL7" "a holder that gives its read lease back serves on"
+        ["rl07_recalled_lease_is_not_accepted_later"]
+    OldCellHolds "RL7" "a read lease that ends is void for who looks for it, and not for who has loaded it"
     ReturnOfAnyLife "RL7" "what an earlier life of a holder gave back ends the read lease of this one"
         ["raft::read_lease::grants::tests::what_an_earlier_life_gave_back_ends_nothing_of_this_one"]
     HolderDroppedAtOnce "RL7, RL10" "a leader that recalls a read lease does not wait for it"

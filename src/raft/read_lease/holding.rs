@@ -70,7 +70,8 @@ impl Consensus {
     ) {
         let term = self.hard.term;
         let is_same = |cell: &&Arc<LeaseCell>| {
-            cell.term == term && cell.floor == floor && cell.longest() == longest
+            let is_one_tenure = cell.floor == floor || planted!(TenuresShareACell);
+            cell.term == term && is_one_tenure && cell.longest() == longest
         };
         let counters = self.published.read_lease_counters();
         counters.renewals.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +101,9 @@ impl Consensus {
             let counters = self.published.read_lease_counters();
             counters.invalidations[reason as usize].fetch_add(1, Ordering::Relaxed);
         }
-        cell.publish(Instant::ZERO);
+        if !planted!(OldCellHolds) {
+            cell.publish(Instant::ZERO);
+        }
         self.published.end_read_lease();
     }
 
@@ -139,7 +142,9 @@ impl Consensus {
     }
 
     fn return_read_lease(&mut self, leader: NodeId, reason: Invalidation) {
-        self.void_read_lease(reason);
+        if !planted!(ReturnedStillServes) {
+            self.void_read_lease(reason);
+        }
         let newest = RoundId(self.next_name.saturating_sub(1));
         if !planted!(GrantAfterRecall) {
             self.holder.accepted = newest;

@@ -504,7 +504,17 @@ pub(super) const CASES: &[Case] = &[
     seeds(&[HolderServesApplied], Aim::Read, 40, &["L2"]),
     seeds(&[HolderCapturesCommit], Aim::Read, 40, &["L2"]),
     seeds(&[LastShownLate], Aim::Read, 40, &["L2"]),
+    hidden(
+        &[LastBeforeLease],
+        "the floor makes up for it, and no thread of a run comes between the two; `tests/interleavings` sees it beside ReadLeaseNoFloor",
+    ),
+    witness(&[TenuresShareACell]),
     seeds(&[GrantAfterRecall], Aim::Read, 150, &["L9", "L1", "L2"]),
+    witness(&[ReturnedStillServes]),
+    hidden(
+        &[OldCellHolds],
+        "each batch loads its lease itself, and `tests/interleavings` sees it",
+    ),
     witness(&[ReturnOfAnyLife]),
     seeds(&[HolderDroppedAtOnce], Aim::Read, 40, &["L9", "L2"]),
     seeds(&[TransferKeepsGrants], Aim::Read, 600, &["L1", "L2", "L9"]),
