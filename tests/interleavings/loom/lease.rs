@@ -32,13 +32,13 @@ const NODE: NodeId = NodeId(1);
 const PEER: NodeId = NodeId(2);
 
 /// What the leader's thread and the session's share.
-struct Shared {
-    published: Arc<Published>,
+pub(crate) struct Shared {
+    pub(crate) published: Arc<Published>,
     /// What a look at the store may find, and what is applied, as the state thread publishes them.
-    shown: AtomicU64,
-    applied: AtomicU64,
+    pub(crate) shown: AtomicU64,
+    pub(crate) applied: AtomicU64,
     /// The last index that anybody outside of this node has seen the effect of.
-    seen: AtomicU64,
+    pub(crate) seen: AtomicU64,
 }
 
 /// A leader's thread, and all around it that happens in its order: the disk, the state machine, and
@@ -182,7 +182,7 @@ impl Leader {
 }
 
 /// What a sound follower answers.
-fn answer(message: &Message) -> Option<Message> {
+pub(crate) fn answer(message: &Message) -> Option<Message> {
     Some(match message {
         Message::PreVote(question) => Message::PreVoteReply(PreVoteReply {
             round: question.round,
@@ -243,12 +243,21 @@ pub(crate) const READER: Reader = Reader {
 
 /// What a session answers a read with, if it does: the state that it looked at.
 fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
+    read_with(shared, &At(now), ReadBuffer::default()).0
+}
+
+/// The same, with the buffer of a read before, and the buffer for the next.
+pub(crate) fn read_with(
+    shared: &Shared,
+    clock: &dyn Clock,
+    buffer: ReadBuffer<LogIndex>,
+) -> (Option<LogIndex>, ReadBuffer<LogIndex>) {
     let get = LINEARIZABLE;
     let captured = Captured::of(
         slice::from_ref(&get),
         LogIndex(shared.shown.load(Ordering::Acquire)),
         &shared.published,
-        ReadBuffer::default(),
+        buffer,
     );
     let looked = captured.look(|_| {
         let applied = LogIndex(shared.applied.load(Ordering::Acquire));
@@ -258,10 +267,12 @@ fn leased_read(shared: &Shared, now: Instant) -> Option<LogIndex> {
             revision: 1,
         }))
     });
-    match looked.unwrap().judge(&At(now)).next(&READER)? {
-        (_, ReadResult::Answer(answer)) => Some(answer.into_found()),
+    let mut judged = looked.unwrap().judge(clock);
+    let served = match judged.next(&READER) {
+        Some((_, ReadResult::Answer(answer))) => Some(answer.into_found()),
         _ => None,
-    }
+    };
+    (served, judged.finish().1)
 }
 
 /// P20, P21, A11: a write is committed, and a follower hears of that with one of the next messages and

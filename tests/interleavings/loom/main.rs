@@ -29,6 +29,8 @@ macro_rules! planted {
 }
 
 #[cfg(loom)]
+mod holder;
+#[cfg(loom)]
 mod lease;
 #[cfg(loom)]
 mod models;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::server::peers;
-use crate::{lease, planted, queues, store};
+use crate::{holder, lease, planted, queues, store};
 
 /// A claim that must hold in every order, and the bugs that must be seen by it.
 struct Model {
@@ -30,6 +30,21 @@ models! {
     lease::a_renewal_holds_whole_and_after_what_it_rests_on: ["OrderRelaxed"],
     lease::a_lease_is_void_before_its_end_is_told: ["ReleaseWhileServing", "StepDownKeepsLease"],
     lease::a_new_leadership_serves_nothing_below_its_floor: ["NoFloor"],
+    holder::a_read_at_a_holder_sees_what_clients_were_told_before_it: [
+        "NoCommitGate", "LastShownLate", "HolderServesApplied", "HolderCapturesCommit",
+        "PermitIndexIgnored",
+    ],
+    holder::a_read_lease_is_void_before_it_is_given_back: [
+        "HolderDroppedAtOnce", "ReturnedStillServes", "OldCellHolds", "GrantAfterRecall",
+        "MemoizedCheck",
+    ],
+    holder::a_read_lease_is_over_before_its_leader_goes_on_without_it:
+        ["ReadLeaseFromReceipt", "GrantShortWait", "CachedCheckClock"],
+    holder::a_tenure_is_not_taken_for_the_one_before: ["TenuresShareACell", "ReadLeaseNoFloor"],
+    holder::a_tenure_serves_nothing_from_before_it_began: ["ReadLeaseNoFloor", "NoFloor"],
+    holder::a_member_that_is_let_in_a_little_behind_serves_nothing_below_its_floor:
+        ["ReadLeaseNoFloor"],
+    holder::who_finds_a_tenure_finds_what_its_holder_had_then: ["LastBeforeLease+ReadLeaseNoFloor"],
     store::a_read_has_what_was_applied_before_it_from_the_cache:
         ["PermitIndexIgnored", "AppliedBeforeShown", "ShownNotCaptured", "ShownLate"],
     store::a_read_has_what_was_applied_before_it_from_the_database:
@@ -85,16 +100,16 @@ pub(crate) fn main() -> ExitCode {
             model.name,
             begun.elapsed()
         );
-        for bug in model.planted {
+        for bugs in model.planted {
             let begun = Instant::now();
-            let _planted = planted::with(bug);
+            let _planted = planted::with(bugs);
             // The panic is what is wanted, and says more than anybody wants to read.
             let hook = std::panic::take_hook();
             std::panic::set_hook(Box::new(|_| {}));
             let missed = std::panic::catch_unwind(|| check(model.run)).is_ok();
             std::panic::set_hook(hook);
             let verdict = if missed { "NOT SEEN" } else { "seen" };
-            println!("  {bug}: {verdict} in {:.1?}", begun.elapsed());
+            println!("  {bugs}: {verdict} in {:.1?}", begun.elapsed());
             failed |= missed;
         }
     }
