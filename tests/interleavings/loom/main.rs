@@ -76,6 +76,7 @@ mod leased_read;
     dead_code,
     unreachable_pub,
     unused_imports,
+    clippy::wrong_self_convention,
     reason = "the whole of consensus is compiled, and a part of it tried"
 )]
 mod raft;
