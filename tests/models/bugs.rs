@@ -210,7 +210,7 @@ fn look(bugs: &'static [Bug], model: Scope, expected: Option<Expected>) -> Resul
         steps: None,
         ..model
     };
-    let found = search(&scope);
+    let found = search(&scope, None);
     let claim = found.broken.as_deref();
     let claim = claim.map(|claim| claim.split(':').next().unwrap_or(claim));
     let rules: Vec<&str> = bugs.iter().map(|bug| bug.rule()).collect();
