@@ -9,7 +9,8 @@
 //!
 //! - every change of its keys from its start on, once, in order, all changes of a revision together;
 //! - nothing from before its start, a start in the future included;
-//! - a progress notice only once everything up to it has been delivered, and none below its start;
+//! - a progress notice only once everything up to it has been delivered, and none from which its client would
+//!   go on before its start: a watch that begins at the next revision has made progress to this one;
 //! - when it cannot be served further, the reason and the revision to resume from: no gap, and no
 //!   repetition.
 //!

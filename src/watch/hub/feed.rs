@@ -110,7 +110,6 @@ impl Hub {
                 None => continue,
             };
             for slot in current {
-                self.asking.remove(&slot);
                 let watcher = self.watcher_mut(slot);
                 watcher.phase = Phase::Behind(next);
                 self.line_up(slot);
@@ -206,9 +205,6 @@ impl Hub {
             let phase = self.phase_from(start);
             self.enter(slot, phase);
         }
-        for slot in std::mem::take(&mut self.asking) {
-            self.answer(slot);
-        }
     }
 
     /// Sends the progress notification that a watcher requested, as soon as it is true.
@@ -216,10 +212,6 @@ impl Hub {
         let revision = self.revision;
         let watcher = self.watcher_mut(slot);
         if !watcher.is_asking || !matches!(watcher.phase, Phase::Current) {
-            return;
-        }
-        if revision < watcher.floor {
-            self.asking.insert(slot);
             return;
         }
         watcher.is_asking = false;

@@ -95,8 +95,6 @@ pub struct Hub {
     listed_last: bool,
     /// Watchers that would catch up or list, but have no room in their queues.
     stalled: BTreeSet<u32>,
-    /// Watchers that keep up and requested a progress notification that cannot be sent yet.
-    asking: BTreeSet<u32>,
     /// The due times of progress notifications.
     due: BTreeSet<(u64, u32)>,
     ready: Vec<WatcherId>,
@@ -116,8 +114,6 @@ struct Watcher {
     /// Its index among the watchers of its group that keep up.
     group_index: u32,
     phase: Phase,
-    /// No progress below this revision is reported.
-    floor: i64,
     queue: Queue,
     /// It was reported as ready, and its queue has not been emptied since.
     is_ready: bool,
@@ -171,7 +167,6 @@ impl Hub {
             listing_turn: 0,
             listed_last: false,
             stalled: BTreeSet::new(),
-            asking: BTreeSet::new(),
             due: BTreeSet::new(),
             ready: Vec::new(),
             meter: Meter::default(),
@@ -249,11 +244,6 @@ impl Hub {
                 start => start,
             })
         };
-        let floor = match (start, &phase) {
-            (_, Phase::Listing(scan)) => scan.revision(),
-            (0, _) => now_revision,
-            (start, _) => start,
-        };
         let notify = request.progress_notify.then(|| Notify {
             due: (now + self.options.progress_interval).boot,
             is_fresh: false,
@@ -263,7 +253,6 @@ impl Hub {
             group,
             group_index: 0,
             phase: Phase::Current,
-            floor,
             queue: Queue::default(),
             is_ready: false,
             is_asking: false,
@@ -341,9 +330,8 @@ impl Hub {
             let is_fresh = std::mem::take(&mut notify.is_fresh);
             notify.due = next;
             let keeps_up = matches!(watcher.phase, Phase::Current) || planted!(ProgressAhead);
-            let is_current = keeps_up && revision >= watcher.floor;
             let is_over = matches!(watcher.phase, Phase::Ended(_));
-            if is_current && !is_fresh && watcher.queue.is_empty() {
+            if keeps_up && !is_fresh && watcher.queue.is_empty() {
                 self.push(slot, WatcherEvent::Progress(revision));
                 if let Some(notify) = &mut self.watcher_mut(slot).notify {
                     notify.is_fresh = false;
@@ -383,8 +371,7 @@ impl Hub {
         let is_synced = |id: &WatcherId| {
             let watcher = self.slot(*id).map(|slot| self.watcher(slot));
             watcher.is_some_and(|watcher| {
-                let is_current = matches!(watcher.phase, Phase::Current);
-                is_current && watcher.queue.is_empty() && self.revision >= watcher.floor
+                matches!(watcher.phase, Phase::Current) && watcher.queue.is_empty()
             })
         };
         ids.iter().all(is_synced).then_some(self.revision)
@@ -536,7 +523,6 @@ impl Hub {
     /// Removes a watcher from all sets that feed it.
     fn withdraw(&mut self, slot: u32) {
         self.stalled.remove(&slot);
-        self.asking.remove(&slot);
         match self.watcher(slot).phase {
             Phase::Listing(_) => {
                 self.listing.remove(&slot);

@@ -128,11 +128,11 @@ fn a_start_in_the_future_delivers_nothing_older() {
         node.settle();
     }
     let heard = node.hear(id);
-    assert_eq!(heard, ["5:a=4", "progress 5", "6:a=5", "7:a=6"]);
+    assert_eq!(heard, ["progress 4", "5:a=4", "6:a=5", "7:a=6"]);
 }
 
 #[test]
-fn no_progress_is_told_below_the_start() {
+fn no_progress_is_told_from_which_a_client_would_go_on_before_the_start() {
     let mut node = node();
     let request = WatchRequest {
         progress_notify: true,
@@ -140,11 +140,15 @@ fn no_progress_is_told_below_the_start() {
     };
     let id = node.watch(&request).id;
     node.hub.request_progress(id);
-    for seconds in [10, 20, 30] {
+    for (seconds, expected) in [
+        (10, &[][..]),
+        (20, &["progress 3"]),
+        (30, &[]),
+        (40, &["progress 4"]),
+    ] {
         node.hub.tick(Instant::from_nanos(seconds * 1_000_000_000));
         node.put("b", "1");
         node.settle();
-        let expected: &[&str] = if seconds == 30 { &["progress 4"] } else { &[] };
         assert_eq!(node.hear(id), expected, "after {seconds} seconds");
     }
 }
@@ -393,6 +397,25 @@ fn progress_is_told_on_request_also_to_a_watcher_that_never_had_an_event() {
     assert_eq!(node.hear(id), ["progress 3"], "once is enough");
     assert!(node.hub.cancel(id));
     assert!(!node.hub.request_progress(id), "there is no such watch");
+}
+
+#[test]
+fn a_watch_that_begins_with_the_next_revision_has_made_progress_at_once() {
+    let mut node = node();
+    node.put("a", "1");
+    node.publish();
+    // As after a range, whose revision was 2.
+    let next = node.watch(&from(3, watch("a"))).id;
+    assert_eq!(node.hub.synced_revision(&[next]), Some(2));
+    assert!(node.hub.request_progress(next));
+    assert_eq!(node.hear(next), ["progress 2"]);
+    let later = node.watch(&from(4, watch("a"))).id;
+    assert_eq!(node.hub.synced_revision(&[later]), None);
+    assert!(node.hub.request_progress(later));
+    assert_eq!(node.hear(later), [""; 0]);
+    node.put("b", "1");
+    node.publish();
+    assert_eq!(node.hear(later), ["progress 3"]);
 }
 
 #[test]

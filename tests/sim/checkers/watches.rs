@@ -30,8 +30,6 @@ const PAST: &str = "K5 a revision is read, or refused for what it is";
 pub(crate) struct Watched {
     request: WatchRequest,
     phase: Phase,
-    /// No progress below this may be told.
-    floor: i64,
 }
 
 enum Phase {
@@ -51,7 +49,6 @@ impl Watched {
                 (false, 0) => Phase::New,
                 (false, start) => Phase::Told(start - 1),
             },
-            floor: request.start_revision,
             request,
         }
     }
@@ -76,7 +73,6 @@ impl Watched {
                     return violation(START, what);
                 }
                 self.phase = Phase::Told(revision);
-                self.floor = revision;
             }
             (Phase::Listing(kvs), None) => kvs.clear(),
             // What was told of a state is void if a part of it was not.
@@ -131,11 +127,8 @@ impl Watched {
                     let what = format!("progress {revision}: {}", model.revision());
                     return violation(COMMITTED, what);
                 }
-                if *revision < self.floor || *revision < told {
-                    let what = format!(
-                        "{:?}: {revision} after {told}, not below {}",
-                        self.request, self.floor
-                    );
+                if *revision < told {
+                    let what = format!("{:?}: {revision} after {told}", self.request);
                     return violation(PROGRESS, what);
                 }
                 self.passes(model, told, *revision, PROGRESS)?;
@@ -207,7 +200,6 @@ impl Watched {
             return violation(STATE, what);
         }
         marks.hit(Mark::WatchStateJudged);
-        self.floor = revision;
         self.phase = Phase::Told(revision);
         Ok(())
     }
