@@ -105,6 +105,17 @@ impl RangeRequest {
             && self.max_create_revision == 0
     }
 
+    /// Whether the reply holds every key from the first one on, as far as it goes: nothing is sorted or filtered.
+    pub(crate) fn is_in_key_order_and_whole(&self) -> bool {
+        let filters = [
+            self.min_mod_revision,
+            self.max_mod_revision,
+            self.min_create_revision,
+            self.max_create_revision,
+        ];
+        self.sort().is_none() && filters == [0; 4] && !self.count_only
+    }
+
     /// Whether `kv` passes the filters.
     pub(crate) fn admits(&self, kv: &KeyValue) -> bool {
         let within =

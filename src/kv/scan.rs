@@ -36,6 +36,8 @@ pub struct Scan {
     /// How many keys may still be handed out.
     room: u64,
     count: u64,
+    /// What the count will be, if that is known: then the scan ends once it hands out nothing more.
+    known: Option<u64>,
     more: bool,
 }
 
@@ -116,8 +118,20 @@ impl Scan {
             source,
             room,
             count: 0,
+            known: None,
             more: false,
         }
+    }
+
+    /// The range holds so many keys at this revision: they need not be counted.
+    pub(super) fn know(&mut self, count: u64) {
+        self.known = Some(count);
+    }
+
+    /// What is left would only be counted, and that is known.
+    fn is_settled(&self) -> bool {
+        let is_full = self.room == 0 && self.request.is_in_key_order_and_whole();
+        self.known.is_some() && (is_full || self.request.count_only)
     }
 
     /// The revision that is read.
@@ -127,12 +141,13 @@ impl Scan {
 
     /// How many keys the range holds at the revision, as far as the scan is.
     pub fn count(&self) -> u64 {
-        self.count
+        self.known.unwrap_or(self.count)
     }
 
     /// Whether some were left out that the request asks for, because of its limit.
     pub fn more(&self) -> bool {
-        self.more
+        let is_cut = self.is_settled() && !self.request.count_only && self.count() > self.count;
+        self.more || is_cut
     }
 
     /// The first key of the range that has not been scanned.
@@ -181,6 +196,9 @@ impl Scan {
         chunk: &mut Chunk,
     ) -> Result<(), V::Error> {
         for pair in view.range(Space::Current, &self.rest.clone()) {
+            if self.is_settled() {
+                break;
+            }
             let (key, record) = pair?;
             if chunk.is_full(budget) {
                 self.rest.advance(key);
@@ -231,6 +249,9 @@ impl Scan {
         chunk: &mut Chunk,
     ) -> Result<WalkEnd, V::Error> {
         for pair in view.range(Space::History, span) {
+            if self.is_settled() {
+                break;
+            }
             let (raw, record) = pair?;
             let (prefix, place) = keys::history_run(&raw)?;
             if run.prefix != prefix {

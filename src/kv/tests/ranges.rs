@@ -4,7 +4,7 @@ use super::programs::{a_key, a_range};
 use super::*;
 use std::cell::Cell;
 
-use crate::api::{SortOrder, SortTarget};
+use crate::api::{SortOrder, SortTarget, successor};
 
 fn three_keys() -> Machine {
     let mut machine = Machine::default();
@@ -294,7 +294,7 @@ fn pages_at_a_fixed_revision_do_not_see_what_is_written_between_them() {
         if !page.more {
             break;
         }
-        key = keys::successor(&page.kvs.last().unwrap().key);
+        key = successor(&page.kvs.last().unwrap().key);
         machine.put("ab", "new");
         machine.put("c", "new");
         machine.delete("d", KeyRange::Single);
@@ -380,6 +380,60 @@ impl<'a> View for Counting<'a> {
             .range(space, span)
             .inspect(|_| self.records.set(self.records.get() + 1))
     }
+}
+
+#[test]
+fn a_list_in_pages_costs_one_walk_and_each_page_counts_what_is_left() {
+    let mut machine = Machine::default();
+    for key in 0..3_000 {
+        machine.put(&format!("k/{key:04}"), "v");
+    }
+    let mut counts = RangeCounts::default();
+    let mut next = RangeRequest {
+        key: Bytes::from_static(b"k/"),
+        range: KeyRange::Prefix,
+        limit: 500,
+        ..RangeRequest::default()
+    };
+    let (mut seen, mut walked) = (0, Vec::new());
+    loop {
+        let store = Counting::new(&machine.store);
+        let known = |revision| counts.get(&next, revision);
+        let found = counted_range(&store, &next, &Limits::DEFAULT, known).unwrap();
+        let (revision, page) = found.unwrap();
+        walked.push(store.records.get());
+        counts.note(&next, revision, &page);
+        assert_eq!(page.count, 3_000 - seen);
+        seen += page.kvs.len() as u64;
+        assert_eq!(page.more, seen < 3_000);
+        let Some(last) = page.kvs.last().filter(|_| page.more) else {
+            break;
+        };
+        next = RangeRequest {
+            key: successor(&last.key),
+            range: KeyRange::Until(Bytes::from_static(b"k0")),
+            revision,
+            ..next
+        };
+        // What is written meanwhile is of a later revision.
+        machine.put("k/0000", "later");
+        machine.put(&format!("k/new{seen}"), "later");
+    }
+    // A step looks at one record more than it takes, and a key has two once it was written again.
+    let pages = walked.split_off(1);
+    assert!((3_000..3_010).contains(&walked[0]), "{walked:?}");
+    assert_eq!(pages.len(), 5);
+    assert!(pages.iter().all(|walked| *walked <= 502), "{pages:?}");
+    let counted = RangeRequest {
+        count_only: true,
+        revision: next.revision,
+        ..next
+    };
+    let store = Counting::new(&machine.store);
+    let known = |revision| counts.get(&counted, revision);
+    let found = counted_range(&store, &counted, &Limits::DEFAULT, known).unwrap();
+    assert_eq!(found.unwrap().1.count, 500);
+    assert!(store.records.get() <= 1, "{}", store.records.get());
 }
 
 #[test]
@@ -585,6 +639,23 @@ proptest! {
             let found = range(&store, &request, &Limits::DEFAULT).unwrap();
             prop_assert_eq!(found.map_err(kind), model.read(&request), "{:?}", request);
         }
+    }
+
+    /// Whatever is asked: who knows how many keys a range holds gives the reply that a walk gives.
+    #[test]
+    fn a_count_that_is_known_changes_no_reply(
+        before in programs(60),
+        request in a_range_request(),
+        bytes in prop_oneof![Just(1usize << 20), 512usize..1500],
+    ) {
+        let (store, _) = run(&before);
+        let limits = Limits { reply_bytes_max: bytes, ..Limits::DEFAULT };
+        let Ok(walked) = range(&store, &request, &limits).unwrap() else {
+            return Ok(());
+        };
+        let known = |_| Some(walked.count);
+        let found = counted_range(&store, &request, &limits, known).unwrap().unwrap();
+        prop_assert_eq!(found.1, walked);
     }
 
     /// However small the steps are, and whatever is written and removed between them: a scan finds

@@ -261,7 +261,13 @@ impl Scan {
         }
         Ok(match &self.query {
             Query::Range(range) => {
-                crate::kv::range(&snapshot, range, limits)?.map(ResponseBody::Range)
+                let counts = &shared.serving.counts;
+                let known = |revision| counts.lock().get(range, revision);
+                let found = crate::kv::counted_range(&snapshot, range, limits, known)?;
+                found.map(|(revision, response)| {
+                    counts.lock().note(range, revision, &response);
+                    ResponseBody::Range(response)
+                })
             }
             Query::Page(range) => {
                 crate::kv::page(&snapshot, range, limits)?.map(ResponseBody::RangePage)

@@ -10,6 +10,7 @@ use super::accounting::Accounting;
 use super::storage_size::StorageSize;
 use crate::api;
 use crate::api::{Class, Consistency, Error, ErrorKind};
+use crate::kv::RangeCounts;
 use crate::node::{Captured, Demand, ReadResult, Reader, Source};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::hand_over_thread::AHEAD_BYTES_FULL;
@@ -25,6 +26,7 @@ use crate::server::session::forward::Forwarder;
 use crate::server::session::origins::Origins;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::Watches;
+use crate::sync::Mutex;
 use crate::wire::FrameLimits;
 
 /// Scans that may run at the same time on one node; more wait their turn.
@@ -70,6 +72,8 @@ pub(crate) struct SessionLimits {
 pub(crate) struct Serving {
     pub(crate) reader: Reader,
     pub(crate) store: StateReader,
+    /// Of ranges that were read.
+    pub(crate) counts: Mutex<RangeCounts>,
     pub(crate) storage_size: StorageSize,
     /// How much room there is for data.
     pub(crate) room: Arc<Room>,

@@ -261,6 +261,7 @@ fn serving(config: &Config, identity: &Identity, shared: &Shared) -> Serving {
             lease_margin: config.timing.max_clock_skew,
         },
         store: shared.store.clone(),
+        counts: Mutex::default(),
         storage_size: StorageSize::default(),
         room: Arc::new(Room::new(config.quota)),
         removed: shared.removed.clone(),

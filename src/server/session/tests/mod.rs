@@ -165,6 +165,7 @@ impl World {
                 lease_margin: Duration::from_millis(50),
             },
             store: store.reader(),
+            counts: Default::default(),
             storage_size: StorageSize::default(),
             room: Arc::new(Room::new(crate::server::config::QuotaConfig {
                 bytes: 1 << 30,
