@@ -8,6 +8,7 @@ mod gateway;
 pub(crate) mod grpc;
 mod http;
 mod json;
+mod kubernetes;
 #[allow(
     dead_code,
     unused_qualifications,
