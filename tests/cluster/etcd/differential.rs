@@ -4,6 +4,8 @@
 //! Programs are drawn from a seed, over few keys, so that ranges, revisions, comparisons and
 //! compactions meet. `ETCD_PROGRAMS` runs more of them, `ETCD_SEED` others.
 
+mod streams;
+
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,10 +23,21 @@ use super::kv::{
     DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
     RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
 };
-use super::{EtcdCluster, tool};
+use super::{EtcdCluster, IN_THE_CLEAR, tool};
 use crate::harness::{PATIENCE, eventually, free_port, left_out, setting};
 
 const STEPS: u64 = 50;
+
+/// A node that leads on though its disk is busy for a while: a program cannot go on after an answer that says
+/// that nothing is known.
+const PATIENT: &[(&str, &str)] = &[
+    IN_THE_CLEAR,
+    ("LEASEHOLD_LEADER_LEASE_DURATION", "3s"),
+    ("LEASEHOLD_LEADER_LEASE_MAX_CLOCK_SKEW", "150ms"),
+    ("LEASEHOLD_RAFT_STEP_DOWN_AFTER", "3200ms"),
+    ("LEASEHOLD_RAFT_ELECTION_TIMEOUT_MIN", "3500ms"),
+    ("LEASEHOLD_RAFT_ELECTION_TIMEOUT_MAX", "4s"),
+];
 
 /// An etcd of our own, gone with the test.
 pub(crate) struct Etcd {
@@ -96,7 +109,7 @@ async fn programs_in_json_get_the_answers_that_etcd_s_gateway_gives() {
 /// An etcd and a node of ours, new both; none without etcd.
 pub(crate) async fn pair() -> Option<(Pair, Etcd, EtcdCluster)> {
     let program = etcd()?;
-    let ours = tokio::task::spawn_blocking(|| EtcdCluster::in_the_clear(1));
+    let ours = tokio::task::spawn_blocking(|| EtcdCluster::start(1, PATIENT));
     let ours = ours.await.unwrap();
     let etcd = Etcd::start(&program);
     let address = etcd.address;
@@ -125,7 +138,7 @@ async fn compare_programs(is_json: bool) {
     });
     let seed = setting("ETCD_SEED", 1);
     for number in 0..setting("ETCD_PROGRAMS", 20) {
-        let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(number)));
+        let mut draw = Draw::new(seed.wrapping_add(number));
         for step in 0..STEPS {
             let at = format!("program {} step {step}", seed.wrapping_add(number));
             pair.step(&mut draw, &at).await;
@@ -209,6 +222,15 @@ impl Pair {
             assert_eq!(ask(ours), ask(etcd), "{at}: ours is left: {path} {text}");
             return;
         }
+        self.compare_messages::<Q, A>(path, question, at).await;
+    }
+
+    /// The same, as messages in any case.
+    async fn compare_messages<Q, A>(&self, path: &str, question: &Q, at: &str)
+    where
+        Q: Message + Debug,
+        A: Message + Default + Masked + PartialEq + Debug,
+    {
         let theirs = self.etcd.ask::<A>(path, question).await.map(A::masked);
         let ours = self.ours.ask::<A>(path, question).await.map(A::masked);
         assert_eq!(ours, theirs, "{at}: ours is left: {path} {question:?}");
@@ -287,11 +309,23 @@ fn masked_op(op: ResponseOp) -> ResponseOp {
 }
 
 /// Draws requests.
-struct Draw(fastrand::Rng);
+struct Draw {
+    random: fastrand::Rng,
+    /// Ranges in this transaction may name a revision. Its puts are without fault then: etcd names theirs
+    /// first, wherever they are.
+    has_revisions: bool,
+}
 
 impl Draw {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            has_revisions: false,
+        }
+    }
+
     fn below(&mut self, end: i64) -> i64 {
-        self.0.i64(0..end)
+        self.random.i64(0..end)
     }
 
     fn one_in(&mut self, count: i64) -> bool {
@@ -303,7 +337,7 @@ impl Draw {
             return Bytes::new();
         }
         let keys: [&'static [u8]; 8] = [b"a", b"aa", b"b", b"bb", b"c", b"\0", b"d\xff", b"e"];
-        Bytes::from_static(keys[self.0.usize(..keys.len())])
+        Bytes::from_static(keys[self.random.usize(..keys.len())])
     }
 
     fn range_end(&mut self) -> Bytes {
@@ -316,7 +350,7 @@ impl Draw {
 
     fn value(&mut self) -> Bytes {
         let values: [&'static [u8]; 4] = [b"", b"x", b"y", b"zz"];
-        Bytes::from_static(values[self.0.usize(..values.len())])
+        Bytes::from_static(values[self.random.usize(..values.len())])
     }
 
     /// Mostly nothing, sometimes a small number, of either sign.
@@ -401,6 +435,9 @@ impl Draw {
     }
 
     fn txn(&mut self, depth: usize) -> TxnRequest {
+        if depth == 0 {
+            self.has_revisions = self.one_in(2);
+        }
         let compare = (0..self.below(3)).map(|_| self.comparison()).collect();
         let success = (0..self.below(3)).map(|_| self.op(depth)).collect();
         let failure = (0..self.below(3)).map(|_| self.op(depth)).collect();
@@ -416,14 +453,20 @@ impl Draw {
             0..4 => {
                 let range = self.range();
                 // A negative revision is none here, and there only outside of transactions.
-                let revision = range.revision.max(0);
+                let revision = match self.has_revisions {
+                    true => range.revision.max(0),
+                    false => 0,
+                };
                 RequestUnion::RequestRange(RangeRequest { revision, ..range })
             }
             4..8 => {
                 let mut put = self.put();
                 // Of two faults, etcd names another one in a transaction than outside of it.
-                if put.ignore_value {
+                if put.ignore_value || self.has_revisions {
                     put.lease = 0;
+                }
+                if self.has_revisions {
+                    (put.ignore_value, put.ignore_lease) = (false, false);
                 }
                 RequestUnion::RequestPut(put)
             }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::client::SendRequest;
+use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 use prost::Message;
@@ -135,8 +135,16 @@ impl Channel {
         })
     }
 
-    /// Begins a call of many messages each way.
+    /// Begins a call of many messages each way, whose headers come before anything is asked.
     pub(crate) async fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
+        let mut stream = self.begin(path, headers).await;
+        let answered = tokio::time::timeout(PATIENCE, stream.wait_for_headers());
+        answered.await.expect("headers before anything is asked");
+        stream
+    }
+
+    /// Begins a call of many messages each way, whose headers may come with the first answer: etcd's do.
+    pub(crate) async fn begin(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
         let mut request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
@@ -146,13 +154,9 @@ impl Channel {
         let mut sender = self.sender.clone().ready().await.unwrap();
         let request = request.body(()).unwrap();
         let (answer, sending) = sender.send_request(request, false).unwrap();
-        // The headers come before anything is asked.
-        let answer = tokio::time::timeout(PATIENCE, answer).await.unwrap();
-        let answer = answer.unwrap();
-        assert_eq!(answer.headers()["content-type"], "application/grpc");
         Stream {
             sending,
-            receiving: answer.into_body(),
+            receiving: Receiving::Headers(answer),
             read: BytesMut::new(),
         }
     }
@@ -185,8 +189,14 @@ impl Channel {
 /// A call of many messages each way.
 pub(crate) struct Stream {
     sending: SendStream<Bytes>,
-    receiving: RecvStream,
+    receiving: Receiving,
     read: BytesMut,
+}
+
+/// What is received next.
+enum Receiving {
+    Headers(ResponseFuture),
+    Messages(RecvStream),
 }
 
 impl Stream {
@@ -207,6 +217,18 @@ impl Stream {
         received.await.expect("a message, or the end of the call")
     }
 
+    async fn wait_for_headers(&mut self) -> &mut RecvStream {
+        if let Receiving::Headers(answer) = &mut self.receiving {
+            let answer = answer.await.unwrap();
+            assert_eq!(answer.headers()["content-type"], "application/grpc");
+            self.receiving = Receiving::Messages(answer.into_body());
+        }
+        match &mut self.receiving {
+            Receiving::Messages(messages) => messages,
+            Receiving::Headers(_) => unreachable!("they are there"),
+        }
+    }
+
     async fn receive<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
         loop {
             if let Some(mut prefix) = self.read.get(1..5) {
@@ -216,16 +238,17 @@ impl Stream {
                     return Ok(M::decode(message).unwrap());
                 }
             }
-            let Some(chunk) = self.receiving.data().await else {
-                let trailers = self.receiving.trailers().await.unwrap().unwrap();
+            let receiving = self.wait_for_headers().await;
+            let Some(chunk) = receiving.data().await else {
+                let trailers = receiving.trailers().await.unwrap().unwrap();
                 let text = |name: &str| trailers.get(name).map(|text| text.to_str().unwrap());
                 let code = text("grpc-status").unwrap().parse().unwrap();
                 return Err((code, text("grpc-message").unwrap_or_default().to_owned()));
             };
             let chunk = chunk.unwrap();
-            self.read.extend_from_slice(&chunk);
-            let flow = self.receiving.flow_control();
+            let flow = receiving.flow_control();
             flow.release_capacity(chunk.len()).unwrap();
+            self.read.extend_from_slice(&chunk);
         }
     }
 }

@@ -133,9 +133,6 @@ impl Watched<'_> {
     }
 
     async fn step(&mut self, draw: &mut Draw, at: &str) {
-        if std::env::var_os("DBG").is_some() {
-            eprintln!("DBG {at}");
-        }
         let pair = self.pair;
         match draw.below(30) {
             0..7 => {
