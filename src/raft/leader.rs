@@ -163,7 +163,9 @@ impl Consensus {
         let (now, last) = (self.now, self.log.last().index);
         let longest = self.timing.election_timeout_max;
         if let Some(progress) = self.heard(from, reply.heard) {
-            progress.named(now, reply.name, reply.wants_read_lease);
+            progress
+                .asked
+                .named(now, reply.name, reply.wants_read_lease);
             let forgot = progress.forgot;
             if reply.verified <= last {
                 progress.heard(now, reply.heard.round, reply.verified, longest);
@@ -644,7 +646,7 @@ impl Consensus {
             let waits = progress.wants_notice(heartbeat.commit)
                 || progress.told < heartbeat.commit && grants.contains(*peer);
             if announce || waits && progress.next > last {
-                let name = progress.name.filter(|_| confirmed);
+                let name = progress.asked.name.filter(|_| confirmed);
                 let terms = terms.filter(|_| !leaving.contains_key(peer));
                 let grant = terms.and_then(|terms| grants.grant(*peer, progress, &terms));
                 granted += u64::from(grant.is_some());

@@ -42,12 +42,8 @@ pub(super) struct Progress {
     pub(super) forgot: bool,
     /// The life of the follower whose return was last adopted (A23).
     pub(super) rejoined: Option<u64>,
-    /// The name that its last heartbeat reply carried: to be given back to it.
-    pub(super) name: Option<RoundId>,
-    /// When it asked for a read lease with that name, for which none was granted yet.
-    pub(super) asks_since: Option<Instant>,
-    /// It accepts no read lease for a name of the same life up to this one (RL7).
-    declined: RoundId,
+    /// What it last asked with a heartbeat reply.
+    pub(super) asked: Question,
     /// Its questions that wait for a quorum round.
     pub(super) questions: usize,
     /// The newest round when something was last sent: who has not heard of a later one may not
@@ -67,6 +63,17 @@ pub(super) struct Progress {
     pub(super) needs_state: bool,
     /// Of a whole state for it.
     snapshot: Snapshot,
+}
+
+/// What the heartbeat replies of a follower ask.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Question {
+    /// The name that the last one carried: to be given back to it.
+    pub(super) name: Option<RoundId>,
+    /// When it asked for a read lease with that name, for which none was granted yet.
+    pub(super) since: Option<Instant>,
+    /// It accepts no read lease for a name of the same life up to this one (RL7).
+    declined: RoundId,
 }
 
 /// Whether a whole state is on its way to a follower.
@@ -95,6 +102,37 @@ pub(super) enum State {
     },
 }
 
+impl Question {
+    /// A heartbeat reply of `now` carried `name`, and asked for a read lease with it if `wants_read_lease`.
+    pub(super) fn named(&mut self, now: Instant, name: RoundId, wants_read_lease: bool) {
+        let is_declined = name <= self.declined && name.is_of_one_life_with(self.declined);
+        self.name = Some(name);
+        self.since = (wants_read_lease && !is_declined).then_some(now);
+    }
+
+    /// The follower accepts no read lease for a name up to `through` (RL7): what it asked with one of them is
+    /// not answered, and commits do not wait for it, whichever of the two arrives first.
+    pub(super) fn decline(&mut self, through: RoundId) {
+        self.declined = through;
+        let is_meant = |name: RoundId| name <= through && name.is_of_one_life_with(through);
+        if self.name.is_some_and(is_meant) {
+            self.since = None;
+        }
+    }
+
+    fn digest(&self, digest: &mut Digest) {
+        let Self {
+            name,
+            since,
+            declined,
+        } = self;
+        digest.value(&(name, declined, since.is_some()));
+        if let Some(since) = since {
+            digest.since(*since);
+        }
+    }
+}
+
 impl Progress {
     /// Nothing known yet of a follower; the log that it is asked about ends at `last`.
     pub(super) fn unknown(last: LogIndex, heartbeat: Duration) -> Self {
@@ -108,9 +146,7 @@ impl Progress {
             held: false,
             forgot: false,
             rejoined: None,
-            name: None,
-            asks_since: None,
-            declined: RoundId(0),
+            asked: Question::default(),
             questions: 0,
             sent_in: RoundId(0),
             told: LogIndex(0),
@@ -310,28 +346,10 @@ impl Progress {
         }
     }
 
-    /// Its heartbeat reply of `now` carried `name`, to be given back to it, and asked for a read lease with it
-    /// if `wants_read_lease`.
-    pub(super) fn named(&mut self, now: Instant, name: RoundId, wants_read_lease: bool) {
-        let is_declined = name <= self.declined && name.is_of_one_life_with(self.declined);
-        self.name = Some(name);
-        self.asks_since = (wants_read_lease && !is_declined).then_some(now);
-    }
-
-    /// It accepts no read lease for a name up to `through` (RL7): a question that it asked with one of them is
-    /// not answered, and commits do not wait for it, whichever of the two arrives first.
-    pub(super) fn declined(&mut self, through: RoundId) {
-        self.declined = through;
-        let is_meant = |name: RoundId| name <= through && name.is_of_one_life_with(through);
-        if self.name.is_some_and(is_meant) {
-            self.asks_since = None;
-        }
-    }
-
     /// The clock ran backwards: whatever was waited for is waited for from now on.
     pub(super) fn clock_went_back(&mut self) {
         self.lacking_since = None;
-        self.asks_since = None;
+        self.asked.since = None;
         if let Snapshot::Sent { .. } = self.snapshot {
             self.snapshot = Snapshot::None;
         }
@@ -349,9 +367,7 @@ impl Progress {
             held,
             forgot,
             rejoined,
-            name,
-            asks_since,
-            declined,
+            asked,
             questions,
             sent_in,
             told,
@@ -363,11 +379,9 @@ impl Progress {
             snapshot,
         } = self;
         digest.value(&(matched, next, state, matched_in, ack, counts_from, held));
-        digest.value(&(forgot, told, awaits, asks_since.is_some()));
-        if let Some(since) = asks_since {
-            digest.since(*since);
-        }
-        digest.value(&(rejoined, name, declined, questions, sent_in));
+        digest.value(&(forgot, told, awaits));
+        asked.digest(digest);
+        digest.value(&(rejoined, questions, sent_in));
         digest.value(&(verified, patience));
         digest.value(&lacking_since.is_some());
         if let Some(since) = lacking_since {

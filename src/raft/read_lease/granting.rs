@@ -55,7 +55,7 @@ impl Consensus {
         match &self.role {
             RoleState::Leader(leader) => {
                 let progress = leader.peers.get(&peer);
-                let asks = progress.is_some_and(|progress| progress.asks_since.is_some());
+                let asks = progress.is_some_and(|progress| progress.asked.since.is_some());
                 leader.grants.standing(peer, asks, self.now)
             }
             _ => None,
@@ -103,7 +103,7 @@ impl Consensus {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.grants.returned(from, through);
             if let Some(progress) = leader.peers.get_mut(&from) {
-                progress.declined(through);
+                progress.asked.decline(through);
             }
         }
     }

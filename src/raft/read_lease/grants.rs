@@ -109,12 +109,12 @@ impl Grants {
         progress: &mut Progress,
         terms: &Terms,
     ) -> Option<ReadGrant> {
-        let asked = progress.asks_since?;
+        let asked = progress.asked.since?;
         let is_old = terms.now.certainly_after(asked + terms.patience);
         if is_old && !planted!(GrantPerHeartbeat) || !progress.is_whole() || progress.needs_state {
             return None;
         }
-        let name = progress.name?;
+        let name = progress.asked.name?;
         let pace = self.pace(terms.now, terms.commit, terms.stride);
         let resting = |rest: &Rest| !terms.now.certainly_after(rest.until);
         let floor = match self.tenures.get_mut(&peer) {
@@ -142,7 +142,7 @@ impl Grants {
             }
         };
         if !planted!(GrantPerHeartbeat) {
-            progress.asks_since = None;
+            progress.asked.since = None;
         }
         Some(ReadGrant {
             length: terms.length,
@@ -399,8 +399,8 @@ mod tests {
         progress.promised(RoundId(1));
         let mut grants = Grants::default();
         for name in names {
-            progress.name = Some(RoundId(*name));
-            progress.asks_since = Some(at);
+            progress.asked.name = Some(RoundId(*name));
+            progress.asked.since = Some(at);
             let grant = grants.grant(HOLDER, &mut progress, &terms);
             assert_eq!(grant.map(|grant| grant.floor), Some(LogIndex(1)));
             let again = grants.grant(HOLDER, &mut progress, &terms);
