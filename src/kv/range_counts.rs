@@ -1,6 +1,6 @@
 //! How many keys are in ranges that were read, at revisions that do not change any more.
 //!
-//! A reply says how many keys its range holds, which beyond its limit takes a walk over the rest. But whoever
+//! A reply says how many keys its range holds, which beyond its limit takes a walk over the rest. But a client that
 //! reads page by page goes on after the last key, at the same revision: what is left there is what was there
 //! before, less what the page held. So a list of any length costs one walk, and not one for each page.
 //!
@@ -24,15 +24,15 @@ const BYTES_MAX: usize = 1 << 20;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct RangeCounts {
-    kept: BTreeMap<Counted, u64>,
+    kept: BTreeMap<CountedRange, u64>,
     /// In the order in which they came.
-    order: VecDeque<Counted>,
+    order: VecDeque<CountedRange>,
     bytes: usize,
 }
 
 /// What was counted: the keys of a span at a revision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Counted {
+struct CountedRange {
     revision: i64,
     from: Bytes,
     until: Option<Bytes>,
@@ -42,7 +42,7 @@ impl RangeCounts {
     /// How many keys the range of `request` holds at `revision`, if that is known.
     pub fn get(&self, request: &RangeRequest, revision: i64) -> Option<u64> {
         let span = keys::span(&request.key, &request.range);
-        self.kept.get(&Counted::new(&span, revision)).copied()
+        self.kept.get(&CountedRange::new(&span, revision)).copied()
     }
 
     /// Learns from what was found at `revision`.
@@ -51,18 +51,18 @@ impl RangeCounts {
             return;
         }
         let mut span = keys::span(&request.key, &request.range);
-        self.keep(Counted::new(&span, revision), found.count);
+        self.keep(CountedRange::new(&span, revision), found.count);
         if let Some(last) = found.kvs.last()
             && found.more
             && request.is_in_key_order_and_whole()
         {
             span.advance(successor(&last.key));
             let left = found.count - found.kvs.len() as u64;
-            self.keep(Counted::new(&span, revision), left);
+            self.keep(CountedRange::new(&span, revision), left);
         }
     }
 
-    fn keep(&mut self, counted: Counted, count: u64) {
+    fn keep(&mut self, counted: CountedRange, count: u64) {
         let bytes = counted.bytes();
         if self.kept.insert(counted.clone(), count).is_some() {
             return;
@@ -77,7 +77,7 @@ impl RangeCounts {
     }
 }
 
-impl Counted {
+impl CountedRange {
     /// It holds on to no more than it needs: keys are parts of what they were read from.
     fn new(span: &Span, revision: i64) -> Self {
         Self {
