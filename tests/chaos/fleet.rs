@@ -8,12 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::clocks::Clocks;
-use crate::harness::{Cluster, Node, PATIENCE, binary, without_settings};
+use crate::harness::{Cluster, Node, PATIENCE, binary, free_port, without_settings};
 use crate::partitions::Net;
 use crate::schedule::{Event, Fault, ReadLeases, Whom};
 use crate::tools::{Disk, Tools, clean_up_after, left_out, let_go};
@@ -54,6 +55,8 @@ struct Member {
     may_end_until: Option<Instant>,
     /// Where its clock on the wall is told.
     wall_clock: PathBuf,
+    /// Its port for etcd's clients.
+    etcd: Option<SocketAddr>,
     /// The other clocks of this process.
     clocks: Option<(u32, Clocks)>,
 }
@@ -130,6 +133,7 @@ impl Fleet {
         for node in &mut cluster.nodes {
             let mut member = Member {
                 wall_clock: node.config.with_extension("clock"),
+                etcd: Some(SocketAddr::from(([127, 0, 0, 1], free_port()))),
                 ..Member::default()
             };
             fs::write(&member.wall_clock, "+0").unwrap();
@@ -161,7 +165,7 @@ impl Fleet {
         }
         write_configs(&cluster, read_leases);
         let mut members = Vec::new();
-        for node in &cluster.nodes {
+        for (number, node) in cluster.nodes.iter().enumerate() {
             let text = fs::read_to_string(&node.config).unwrap();
             // What can change a node is served on its own machine only.
             let asked = format!("admin = \"{}\"", node.admin);
@@ -170,6 +174,7 @@ impl Fleet {
             fs::write(&node.config, text.replace(&asked, &served)).unwrap();
             let member = Member {
                 wall_clock: node.config.with_extension("clock"),
+                etcd: Some(net.socket(number, 2379)),
                 ..Member::default()
             };
             fs::write(&member.wall_clock, "+0").unwrap();
@@ -231,6 +236,14 @@ impl Fleet {
         (0..clients).map(address).collect()
     }
 
+    /// Where clients of etcd call the nodes: whatever happens to wires, they are beside their node.
+    pub(crate) fn etcd_ports(&self) -> Vec<SocketAddr> {
+        self.members
+            .iter()
+            .filter_map(|member| member.etcd)
+            .collect()
+    }
+
     fn start_node(&mut self, number: usize) {
         let node = &mut self.cluster.nodes[number];
         assert!(node.process.is_none(), "{} runs already", node.name);
@@ -258,6 +271,11 @@ impl Fleet {
         words.push(binary().to_owned());
         let mut command = Command::new(&words[0]);
         without_settings(command.args(&words[1..]));
+        if let Some(port) = self.members[number].etcd {
+            command
+                .env("LEASEHOLD_LISTEN_ETCD", port.to_string())
+                .env("LEASEHOLD_ETCD_COMPAT_INSECURE", "true");
+        }
         if let Some(library) = &self.tools.faketime {
             // Before its certificates begin to be valid a node does not start, and is right.
             let wall_clock = &self.members[number].wall_clock;

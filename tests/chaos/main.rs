@@ -15,7 +15,8 @@
 //!
 //! - linearizability of everything that clients read and wrote, by revisions and values
 //!   ([`leasehold::bench::history`]): reads under a node's own lease are among it, and those of clients that ask one
-//!   member and no other, which answers by its read lease where it holds one;
+//!   member and no other, which answers by its read lease where it holds one; and what clients of etcd read and write
+//!   at each node's port for them;
 //! - that no acknowledged write is lost: it is read at the end, and told by a watch at each node, once;
 //! - that a swap counts once, however often it was sent;
 //! - that no lease ends while its holder counts on it, none early, and in the end all that were
@@ -36,6 +37,12 @@ mod clocks;
 mod disks;
 mod fleet;
 mod full_disks;
+#[path = "../cluster/etcd/grpc.rs"]
+#[expect(
+    dead_code,
+    reason = "shared with the cluster tests, which use all of it"
+)]
+mod grpc;
 #[path = "../cluster/harness.rs"]
 #[expect(
     dead_code,
@@ -43,6 +50,12 @@ mod full_disks;
 )]
 mod harness;
 mod installs;
+#[path = "../../src/etcd/proto/kv.rs"]
+#[allow(
+    dead_code,
+    reason = "the messages are the server's, and clients here send few of them"
+)]
+mod kv;
 mod load;
 mod partitions;
 mod read_leases;

@@ -49,7 +49,8 @@ impl Trial {
             .unwrap();
         let has_quiet_times = !fleet.read_leases.are_nowhere();
         let options = fleet.cluster.options();
-        let load = Load::begin(fleet.endpoints(), options, seed, has_quiet_times);
+        let called = (fleet.endpoints(), fleet.etcd_ports());
+        let load = Load::begin(called, options, seed, has_quiet_times);
         let load = runtime.block_on(load);
         Self {
             fleet,

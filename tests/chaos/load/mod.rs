@@ -4,6 +4,7 @@
 //! for a request without a deadline, so all come to an end.
 
 mod counters;
+pub(crate) mod etcd;
 mod keepers;
 mod keys;
 mod locks;
@@ -11,6 +12,7 @@ pub(crate) mod members;
 mod watches;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -122,10 +124,10 @@ pub(crate) struct Judgement {
 }
 
 impl Load {
-    /// Begins; nodes are called at `endpoints`.
+    /// Begins; nodes are called at `endpoints`, and by clients of etcd at `ports`.
     // Long: each kind of client begins here, one after the other.
     pub(crate) async fn begin(
-        endpoints: Vec<String>,
+        (endpoints, ports): (Vec<String>, Vec<SocketAddr>),
         options: ConnectOptions,
         seed: u64,
         has_quiet_times: bool,
@@ -180,6 +182,9 @@ impl Load {
                 clients.push(pinned.client.clone());
                 acting.spawn(members::read(book.clone(), pinned, seed, lane as u64));
             }
+        }
+        for (number, port) in ports.into_iter().enumerate() {
+            acting.spawn(etcd::act(book.clone(), port, seed, number as u64));
         }
         let client = connect(options.clone()).await;
         for _ in 0..2 {

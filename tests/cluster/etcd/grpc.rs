@@ -79,27 +79,33 @@ impl Channel {
     /// One whose streams take in no more than `bytes` that were not read.
     pub(crate) async fn with_window(address: SocketAddr, bytes: u32) -> Self {
         let begun = Instant::now();
-        let stream = loop {
-            match TcpStream::connect(address).await {
-                Ok(stream) => break stream,
+        loop {
+            match Self::connect(address, bytes).await {
+                Ok(channel) => return channel,
                 Err(error) => assert!(begun.elapsed() < PATIENCE, "{address}: {error}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+        }
+    }
+
+    /// The same, to a node that may not be there.
+    pub(crate) async fn connect(address: SocketAddr, bytes: u32) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(bytes)
             .initial_connection_window_size(16 << 20);
-        let (sender, connection) = builder.handshake(stream).await.unwrap();
+        let begun = builder.handshake(stream).await;
+        let (sender, connection) = begun.map_err(std::io::Error::other)?;
         let driver = tokio::spawn(async move {
             // How it ends is seen by the calls.
             let _ = connection.await;
         });
-        Self {
+        Ok(Self {
             sender,
             address,
             driver,
-        }
+        })
     }
 
     /// Calls `path` with these bytes as the body, and these headers beside the usual ones.
