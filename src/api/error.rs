@@ -167,6 +167,12 @@ pub enum ErrorKind {
     RoleNotFound,
     /// There already is a role with that name.
     RoleExists,
+    /// Another client was faster each time: what was read had changed when it was to be committed.
+    /// From the SDK alone.
+    Conflict {
+        /// The attempts that were made.
+        attempts: u32,
+    },
 }
 
 impl ErrorKind {
@@ -221,6 +227,7 @@ impl ErrorKind {
             Self::UserExists => "LH-USER-EXISTS",
             Self::RoleNotFound => "LH-ROLE-NOT-FOUND",
             Self::RoleExists => "LH-ROLE-EXISTS",
+            Self::Conflict { .. } => "LH-CONFLICT",
         }
     }
 }
@@ -272,6 +279,7 @@ impl Error {
                 | ErrorKind::Unavailable
                 | ErrorKind::ConnectionLost
                 | ErrorKind::ConnectFailed
+                | ErrorKind::Conflict { .. }
         )
     }
 

@@ -278,6 +278,7 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::UserExists, "2d"),
         (ErrorKind::RoleNotFound, "2e"),
         (ErrorKind::RoleExists, "2f"),
+        (ErrorKind::Conflict { attempts: 5 }, "3005"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::{Error, ErrorKind, Outcome, TxnOp, TxnRequest};
+use leasehold::api::{Error, ErrorKind, KeyRange, Outcome, TxnOp, TxnRequest};
 use leasehold::client::recipes::{
-    Barrier, DoubleBarrier, Election, Guard, Lock, Queue, Registry, RegistryEvent, RwLock,
-    Semaphore, Session,
+    Barrier, DoubleBarrier, Election, Guard, Isolation, Lock, Queue, Registry,
+    RegistryEvent, RwLock, Semaphore, Session, Stm,
 };
 use leasehold::client::{
     Client, DeleteOptions, GetOptions, LostCause, PutOptions, TxnOptions, WatchEvent, WatchOptions,
@@ -584,4 +584,104 @@ async fn a_registry_tells_who_is_there_and_who_has_gone() {
     assert_eq!(next().await, "1 gone");
     let error = registry.register(&ours, "a/b", "x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidArgument);
+}
+
+/// X13: transactions that move amounts between accounts lose none and make none, while leaders die, and whoever
+/// reads all of them sees the same sum.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_of_many_clients_keep_a_sum_while_leaders_die() {
+    const ACCOUNTS: u64 = 5;
+    const EACH: u64 = 100;
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let reader = Stm::new(&client);
+    let fill = reader.run(|t| async move {
+        for account in 0..ACCOUNTS {
+            t.put(format!("accounts/{account}"), EACH.to_string());
+        }
+        Ok(())
+    });
+    fill.await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut users = Vec::new();
+    for user in 0..4_u64 {
+        let (client, stop) = (cluster.client().await, Arc::clone(&stop));
+        users.push(tokio::spawn(async move {
+            // What is read is written in each of them, so both ways are safe.
+            let isolation = match user % 2 {
+                0 => Isolation::Serializable,
+                _ => Isolation::Snapshot,
+            };
+            let stm = Stm::new(&client).with_isolation(isolation);
+            let (mut moved, mut in_doubt) = (0_u64, 0_u64);
+            while !stop.load(Ordering::SeqCst) {
+                let from = (user + moved) % ACCOUNTS;
+                match transfer(&stm, from, (from + 1 + user) % ACCOUNTS).await {
+                    Ok(()) => moved += 1,
+                    Err(error) if error.outcome == Outcome::Unknown => in_doubt += 1,
+                    Err(_) => {}
+                }
+            }
+            (moved, in_doubt)
+        }));
+    }
+    for _ in 0..2 {
+        for _ in 0..20 {
+            let sum = judged(async || sum_of(&reader).await).await.unwrap();
+            assert_eq!(sum, ACCOUNTS * EACH);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let leader = cluster.wait_for_lease();
+        cluster.nodes[leader].kill();
+        cluster.wait_for_lease();
+        cluster.nodes[leader].start();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    let (mut moved, mut in_doubt) = (0, 0);
+    for user in users {
+        let counted = soon("the users of the accounts", user).await.unwrap();
+        moved += counted.0;
+        in_doubt += counted.1;
+    }
+    assert_eq!(sum_of(&reader).await.unwrap(), ACCOUNTS * EACH);
+    let counted = client.get("transfers", None).await.unwrap();
+    let version = counted
+        .kv()
+        .map_or(0, |kv| u64::try_from(kv.version).unwrap());
+    eprintln!("{moved} transfers, {in_doubt} in doubt, over 2 kills");
+    assert!(moved > 0);
+    assert!((moved..=moved + in_doubt).contains(&version), "{version}");
+}
+
+async fn transfer(stm: &Stm, from: u64, to: u64) -> Result<(), Error> {
+    let transfer = stm.run(|t| async move {
+        let (from, to) = (format!("accounts/{from}"), format!("accounts/{to}"));
+        let (less, more) = (amount(t.get(&from).await?), amount(t.get(&to).await?));
+        if less > 0 && from != to {
+            t.put(from, (less - 1).to_string());
+            t.put(to, (more + 1).to_string());
+        }
+        t.put("transfers", "one more");
+        Ok(())
+    });
+    transfer.await.map(|_| ())
+}
+
+async fn sum_of(stm: &Stm) -> Result<u64, Error> {
+    let sum = stm.run(|t| async move {
+        let accounts = t.range("accounts/", KeyRange::Prefix).await?;
+        Ok(accounts
+            .into_values()
+            .map(|value| amount(Some(value)))
+            .sum())
+    });
+    sum.await.map(|commit| commit.value)
+}
+
+fn amount(value: Option<Bytes>) -> u64 {
+    String::from_utf8(value.unwrap().to_vec())
+        .unwrap()
+        .parse()
+        .unwrap()
 }

@@ -58,6 +58,7 @@ mod registry;
 mod rw_lock;
 mod semaphore;
 mod session;
+mod stm;
 
 pub use barrier::Barrier;
 pub use double_barrier::{DoubleBarrier, Inside};
@@ -69,3 +70,4 @@ pub use registry::{Instance, Registration, Registry, RegistryEvent, RegistryWatc
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use session::Session;
+pub use stm::{Commit, Isolation, Stm, Transaction};

@@ -5,6 +5,8 @@ mod outages;
 mod queues;
 mod recipes;
 mod sessions;
+mod stm;
+mod store;
 mod watch;
 
 use std::collections::VecDeque;
