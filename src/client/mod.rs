@@ -61,6 +61,7 @@ mod request;
 mod response;
 mod route;
 mod selector;
+mod sequence;
 mod session;
 mod snapshot;
 mod stream;
@@ -96,8 +97,8 @@ pub use options::{
 };
 pub use range_stream::RangeStream;
 pub use response::{
-    CasResponse, CompactionResponse, DeleteResponse, GetResponse, PutResponse, StatusResponse,
-    TxnResponse,
+    CasResponse, CompactionResponse, DeleteResponse, GetResponse, PutResponse,
+    SequentialPutResponse, StatusResponse, TxnResponse,
 };
 pub use snapshot::{SnapshotOptions, SnapshotStream};
 pub use stream::Items;

@@ -64,6 +64,22 @@ impl PutResponse {
     }
 }
 
+/// The reply of a [`put_sequential`](crate::client::Client::put_sequential) that took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequentialPutResponse {
+    /// The node that answered, and the revision of this write, which created the key.
+    pub header: ResponseHeader,
+    /// The key that was written.
+    pub key: Bytes,
+}
+
+impl SequentialPutResponse {
+    /// The node that answered, and the revision of this write, which created the key.
+    pub fn header(&self) -> &ResponseHeader {
+        &self.header
+    }
+}
+
 /// The reply of a [`delete`](crate::client::Client::delete) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteResponse {

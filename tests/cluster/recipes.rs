@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold::api::{Error, ErrorKind, KeyRange, Outcome, TxnOp, TxnRequest};
+use leasehold::api::{Error, ErrorKind, KeyRange, KeyValue, Outcome, TxnOp, TxnRequest};
 use leasehold::client::recipes::{
-    Barrier, DoubleBarrier, Election, Guard, Isolation, Lock, Queue, Registry,
+    Barrier, DoubleBarrier, Election, Guard, Isolation, Lock, PriorityQueue, Queue, Registry,
     RegistryEvent, RwLock, Semaphore, Session, Stm,
 };
 use leasehold::client::{
@@ -684,4 +684,97 @@ fn amount(value: Option<Bytes>) -> u64 {
         .unwrap()
         .parse()
         .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn items_are_taken_by_priority_and_each_once() {
+    const ITEMS: u32 = 40;
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let queue = PriorityQueue::new(&client, "pq");
+    assert_eq!(queue.try_take().await.unwrap(), None);
+    for number in 0..ITEMS {
+        let priority = [7, u32::MAX, 0, 70][number as usize % 4];
+        queue.put(priority, number.to_string()).await.unwrap();
+    }
+    let mut takers = Vec::new();
+    let (told, mut taken) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..3 {
+        let (queue, told) = (PriorityQueue::new(&client, "pq"), told.clone());
+        takers.push(tokio::spawn(async move {
+            let mut before = None;
+            for _ in 0..ITEMS / 4 {
+                let item = queue.take().await.unwrap();
+                let number: u32 = String::from_utf8(item.to_vec()).unwrap().parse().unwrap();
+                // 0, 7, 70, MAX; and in their order among equals.
+                let place = ([1, 3, 0, 2][number as usize % 4], number);
+                assert!(before < Some(place), "{before:?} before {place:?}");
+                before = Some(place);
+                told.send(number).unwrap();
+            }
+        }));
+    }
+    for taker in takers {
+        soon("the takers", taker).await.unwrap();
+    }
+    drop(told);
+    let mut all = BTreeSet::new();
+    while let Some(number) = taken.recv().await {
+        assert!(all.insert(number), "{number} is taken twice");
+    }
+    assert_eq!(keys_below(&client, "pq/").await, u64::from(ITEMS / 4));
+    // Who waits gets what comes, and what is of the lowest number comes first.
+    queue.put(1, "first").await.unwrap();
+    assert_eq!(queue.take().await.unwrap(), "first");
+}
+
+/// The order of the keys is that in which they were created, however many are put at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_sequence_are_in_the_order_of_their_creation() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    client.put("seq/about", "ignored", None).await.unwrap();
+    let mut putters = Vec::new();
+    for putter in 0..6 {
+        let client = cluster.client().await;
+        putters.push(tokio::spawn(async move {
+            let mut before = Bytes::new();
+            for _ in 0..10 {
+                let put = client
+                    .put_sequential("seq/", putter.to_string(), None)
+                    .await;
+                let put = put.unwrap();
+                assert!(put.key > before, "{put:?}");
+                before = put.key;
+            }
+        }));
+    }
+    for putter in putters {
+        soon("the putters", putter).await.unwrap();
+    }
+    let all = Some(GetOptions::new().with_prefix());
+    let mut kvs = client.get("seq/", all).await.unwrap().kvs;
+    kvs.retain(|kv| kv.key != "seq/about");
+    assert_eq!(kvs.len(), 60);
+    let is_created_before = |one: &KeyValue, next: &KeyValue| {
+        one.create_revision < next.create_revision && one.version == 1
+    };
+    assert!(kvs.is_sorted_by(is_created_before), "{kvs:?}");
+    // With a lease, and behind a fence.
+    let session = session(&client).await;
+    let held = Lock::new(&session, "l").acquire().await.unwrap();
+    let options = || Some(behind(&held).with_lease(session.lease()));
+    let put = client.put_sequential("seq/", "", options()).await.unwrap();
+    assert!(put.key > kvs[59].key);
+    let found = client.get(&put.key, None).await.unwrap();
+    let kv = found.kv().unwrap();
+    assert_eq!(
+        (kv.lease, kv.create_revision),
+        (session.id(), put.header.revision)
+    );
+    client.delete(held.key(), None).await.unwrap();
+    assert_fenced(async || client.put_sequential("seq/", "", options()).await).await;
+    client.put("seq/1", "not of it", None).await.unwrap();
+    let error = client.put_sequential("seq/", "", None).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
 }

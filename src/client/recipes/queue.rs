@@ -65,7 +65,11 @@ impl Queue {
     /// # Cancel safety
     /// As [`Client::put`].
     pub async fn put(&self, value: impl Into<Bytes>) -> Result<(), Error> {
-        let value = value.into();
+        self.put_behind("", value.into()).await
+    }
+
+    /// Appends an item to those whose keys begin with `rank`.
+    pub(super) async fn put_behind(&self, rank: &str, value: Bytes) -> Result<(), Error> {
         let options = GetOptions::new()
             .with_count_only()
             .with_consistency(current());
@@ -73,7 +77,8 @@ impl Queue {
         loop {
             let number = self.client.inner.router.random();
             let revision = before.header.revision;
-            let key = self.place.key(&format!("{revision:016x}-{number:016x}"));
+            let place = format!("{rank}{revision:016x}-{number:016x}");
+            let key = self.place.key(&place);
             // Another producer may draw the same number.
             if self.client.create(&key, value.clone()).await?.succeeded {
                 return Ok(());

@@ -1,8 +1,9 @@
 //! Queues, against a server that keeps its takers waiting.
 
+use super::store::{Store, storing};
 use super::*;
 use crate::api::TxnOp;
-use crate::client::recipes::Queue;
+use crate::client::recipes::{PriorityQueue, Queue};
 
 /// How long the client waits for anything else.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -79,5 +80,78 @@ fn an_item_that_was_taken_for_nobody_is_put_back_in_its_place() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(puts(&node), [(ITEM.into(), "value of q/".into())]);
+    });
+}
+
+/// What a queue of priorities puts, and where: the lower number first, then the earlier.
+#[test]
+fn items_of_a_priority_queue_are_put_in_the_order_they_are_taken_in() {
+    run(async {
+        let authority = Authority::new();
+        let store = Store::shared();
+        let node = fake(&authority, "n1", storing(&store));
+        let client = connect(&authority, &[&node]).await;
+        let queue = PriorityQueue::new(&client, "pq");
+        for (priority, item) in [
+            (20, "d"),
+            (3, "b"),
+            (u32::MAX, "f"),
+            (0, "a"),
+            (20, "e"),
+            (3, "c"),
+        ] {
+            queue.put(priority, item).await.unwrap();
+        }
+        let keys: Vec<Bytes> = store.lock().unwrap().keys().keys().cloned().collect();
+        assert!(
+            keys[0].starts_with(b"pq/00000000-0000000000000004-"),
+            "{keys:?}"
+        );
+        let mut taken = Vec::new();
+        while let Some(item) = queue.try_take().await.unwrap() {
+            taken.push(item);
+        }
+        assert_eq!(taken, ["a", "b", "c", "d", "e", "f"]);
+    });
+}
+
+/// A key of a sequence is behind all those that exist when it is created, though it was named before.
+#[test]
+fn a_key_of_a_sequence_that_was_overtaken_is_named_anew() {
+    run(async {
+        let authority = Authority::new();
+        let store = Store::shared();
+        let (other, mut names) = (Arc::clone(&store), Vec::new());
+        // Somebody else is faster twice, and gone again once.
+        let node = fake(&authority, "n1", move |number, frame| {
+            let mut store = other.lock().unwrap();
+            if let Request::Txn(_) = frame.call.request {
+                let revision = store.revision();
+                let faster = format!("s/{revision:016x}-ffffffffffffffff");
+                match number {
+                    2 | 3 => store.put(&faster, "faster"),
+                    4 => {
+                        store.put(&faster, "faster");
+                        store.delete(&faster)
+                    }
+                    _ => revision,
+                };
+            }
+            reply(store.answer("n1", frame))
+        });
+        let client = connect(&authority, &[&node]).await;
+        let put = client.put_sequential("s/", "v", None).await.unwrap();
+        let calls = node.methods();
+        assert_eq!(calls, ["range", "open_session", "txn", "txn", "txn"]);
+        names.extend(store.lock().unwrap().keys().keys().cloned());
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert_eq!(names[2], put.key);
+        assert_eq!(put.header.revision, store.lock().unwrap().revision());
+        assert_eq!(store.lock().unwrap().keys()[&put.key].value, "v");
+        // What is none of it and would sort behind is told, instead of waited out.
+        store.lock().unwrap().put("s/7", "a stranger");
+        let error = client.put_sequential("s/", "v", None).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        assert!(error.detail.contains("s/7"), "{error}");
     });
 }
