@@ -778,3 +778,55 @@ async fn keys_of_a_sequence_are_in_the_order_of_their_creation() {
     let error = client.put_sequential("seq/", "", None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidArgument);
 }
+
+/// A leader that is killed and comes back in time goes on leading, with its token; who comes too late does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_restarts_takes_up_its_leadership_again() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let election = Election::new(&client, "e");
+    let first = session(&client).await;
+    let ann = election.campaign(&first, "ann").await.unwrap();
+    let (key, token) = (ann.key().clone(), ann.fencing_token());
+    let mut observer = election.observe().await.unwrap();
+    let before = soon("a leader", observer.next()).await.unwrap();
+    let others = session(&client).await;
+    let bob = tokio::spawn({
+        let (election, others) = (election.clone(), others.clone());
+        async move { election.campaign(&others, "bob").await.unwrap() }
+    });
+    until_keys_below(&client, "e/", 2).await;
+
+    // Another life of hers, whose session is another; the old lease ends meanwhile.
+    let again = cluster.client().await;
+    let second = session(&again).await;
+    let election = Election::new(&again, "e");
+    let resumed = election.resume(&second, key.clone(), token).await.unwrap();
+    client.lease().revoke(first.lease()).await.unwrap();
+    assert_eq!((resumed.key(), resumed.fencing_token()), (&key, token));
+    assert_eq!(soon("a leader", observer.next()).await.unwrap(), before);
+    resumed.proclaim("ann, again").await.unwrap();
+    assert_eq!(
+        soon("a leader", observer.next()).await.unwrap().value,
+        "ann, again"
+    );
+    assert!(!bob.is_finished());
+    let leader = election.leader().await.unwrap().unwrap();
+    assert_eq!((leader.key, leader.fencing_token), (key.clone(), token));
+
+    // Neither with another token nor with another key, and not once it has ended.
+    let wrong = election.resume(&second, key.clone(), token + 1).await;
+    assert_eq!(
+        wrong.unwrap_err().kind,
+        ErrorKind::Fenced { current: token }
+    );
+    let wrong = election.resume(&second, "elsewhere", token).await;
+    assert_eq!(wrong.unwrap_err().kind, ErrorKind::InvalidArgument);
+    assert!(resumed.is_held());
+    second.close().await.unwrap();
+    let bob = soon("the next leader", bob).await.unwrap();
+    assert!(bob.fencing_token() > token);
+    let late = election.resume(&others, key, token).await;
+    assert_eq!(late.unwrap_err().kind, ErrorKind::Fenced { current: 0 });
+    assert!(bob.is_held());
+}

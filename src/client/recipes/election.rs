@@ -85,6 +85,68 @@ impl Election {
         Ok(Leadership { guard })
     }
 
+    /// Takes up a candidacy again that an earlier process has begun: `key` and `create_revision` are
+    /// the [`Guard::key`] and the [`Guard::fencing_token`] that it had, and kept where they outlive
+    /// it. If the key is still that one, it is attached to `session` from now on, keeps its place and
+    /// its value, and this waits until it is the leader: at once, if it was. So a program that
+    /// restarts before its lease ends goes on leading; observers are told the same leader once more.
+    ///
+    /// The earlier process must have ended. One that goes on holds the same token, so that the store
+    /// cannot tell the two apart.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::recipes::Election;
+    /// use std::time::Duration;
+    ///
+    /// let ttl = Duration::from_secs(10);
+    /// let election = Election::new(&client, "backups");
+    /// let session = client.lease().session(ttl, None).await?;
+    /// let leadership = election.campaign(&session, "n7").await?;
+    /// let (key, token) = (leadership.key().clone(), leadership.fencing_token());
+    /// std::mem::forget(leadership); // As if the process was killed.
+    ///
+    /// let session = client.lease().session(ttl, None).await?;
+    /// let again = election.resume(&session, key, token).await?;
+    /// assert_eq!(again.fencing_token(), token);
+    /// again.resign().await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] if the key is gone, or was created by another candidate: campaign then.
+    /// [`ErrorKind::InvalidArgument`] if it is no key of this election. Otherwise as
+    /// [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// Safe: the key stays attached to whichever session it has, and the candidacy may be resumed
+    /// again; once it waits behind others, it is withdrawn.
+    pub async fn resume(
+        &self,
+        session: &Session,
+        key: impl Into<Bytes>,
+        create_revision: i64,
+    ) -> Result<Leadership, Error> {
+        let key = key.into();
+        let named = KeyValue {
+            key: key.clone(),
+            ..KeyValue::default()
+        };
+        if !self.place.has(&named) {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{} is no key of a candidate of this election: pass the key of its leadership",
+                    String::from_utf8_lossy(&key)
+                ),
+            ));
+        }
+        let entry = Entry::resume(session, key, create_revision).await?;
+        let guard = self.place.first(entry).await?;
+        Ok(Leadership { guard })
+    }
+
     /// The current leader, if there is one.
     ///
     /// # Errors

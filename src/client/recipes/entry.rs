@@ -22,7 +22,9 @@ use crate::api::{
     Outcome, PutRequest, RangeRequest, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
     last_ahead_of,
 };
-use crate::client::{Client, GetOptions, LostCause, TxnOptions, WatchEvent, WatchOptions};
+use crate::client::{
+    Client, GetOptions, LostCause, PutOptions, TxnOptions, WatchEvent, WatchOptions,
+};
 
 /// Something held: a lock, a share of one, a permit. Dropping it releases it in a background task;
 /// the cluster releases it when the session is lost.
@@ -451,6 +453,30 @@ impl Entry {
             0 => Err(entry.was_removed()),
             _ => Ok(entry),
         }
+    }
+
+    /// Attaches the entry that was created at `revision` to `session`, if it still exists.
+    pub(super) async fn resume(
+        session: &Session,
+        key: Bytes,
+        revision: i64,
+    ) -> Result<Self, Error> {
+        let client = session.client();
+        // Repeated, it attaches the same key to the same lease.
+        let attach = || {
+            let options = PutOptions::new()
+                .with_ignore_value()
+                .with_lease(session.lease())
+                .with_fence(key.clone(), revision);
+            client.put(&key, Bytes::new(), Some(options))
+        };
+        session.insist(attach).await?;
+        Ok(Self {
+            session: session.clone(),
+            key,
+            revision,
+            may_exist: true,
+        })
     }
 
     pub(super) fn key(&self) -> &Bytes {
