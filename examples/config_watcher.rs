@@ -1,4 +1,4 @@
-//! A program that follows its configuration: all of it at the start, then each change once.
+//! A program that follows its configuration: all of it at the start, and again whenever it changes.
 //!
 //! ```sh
 //! leasehold dev &
@@ -10,48 +10,28 @@
 
 mod connect;
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use leasehold::api::EventKind;
-use leasehold::client::{WatchEvent, WatchOptions};
+use leasehold::client::recipes::{CacheView, CachedKv};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = connect::connect().await?;
-    let options = WatchOptions::new().with_prefix().with_initial_state();
-    let mut watcher = client.watch("examples/config/", Some(options)).await?;
-    let mut config: BTreeMap<Bytes, Bytes> = BTreeMap::new();
-    while let Some(event) = watcher.next().await {
-        match event? {
-            WatchEvent::State { kvs } => {
-                config.extend(kvs.into_iter().map(|kv| (kv.key, kv.value)));
-            }
-            // The state was interrupted, and begins anew.
-            WatchEvent::Restarted { .. } => config.clear(),
-            WatchEvent::Synced { revision } => show(revision, &config),
-            // What was changed together is used together.
-            WatchEvent::Events { revision, events } => {
-                for event in events {
-                    match event.kind {
-                        EventKind::Put => config.insert(event.kv.key, event.kv.value),
-                        EventKind::Delete => config.remove(&event.kv.key),
-                    };
-                }
-                show(revision, &config);
-            }
-            _ => {}
-        }
+    let config = CachedKv::open(&client, "examples/config/", None).await?;
+    let mut view = config.view();
+    loop {
+        // What was changed together is used together.
+        show(&view);
+        view = config.changed(&view).await?;
     }
-    Ok(())
 }
 
-fn show(revision: i64, config: &BTreeMap<Bytes, Bytes>) {
+fn show(config: &CacheView) {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let pairs = config.iter().map(|(key, value)| {
-        let name = text(key);
+    let pairs = config.iter().map(|kv| {
+        let name = text(&kv.key);
         let name = name.rsplit('/').next().unwrap_or_default();
-        format!("{name}={}", text(value))
+        format!("{name}={}", text(&kv.value))
     });
-    println!("at {revision}: {}", pairs.collect::<Vec<_>>().join(" "));
+    let pairs = pairs.collect::<Vec<_>>().join(" ");
+    println!("at {}: {pairs}", config.revision());
 }

@@ -173,6 +173,11 @@ pub enum ErrorKind {
         /// The attempts that were made.
         attempts: u32,
     },
+    /// What a cache has may be older than the caller allows. From the SDK alone.
+    TooOld {
+        /// How old it may be, in milliseconds.
+        age_ms: u64,
+    },
 }
 
 impl ErrorKind {
@@ -228,6 +233,7 @@ impl ErrorKind {
             Self::RoleNotFound => "LH-ROLE-NOT-FOUND",
             Self::RoleExists => "LH-ROLE-EXISTS",
             Self::Conflict { .. } => "LH-CONFLICT",
+            Self::TooOld { .. } => "LH-TOO-OLD",
         }
     }
 }
@@ -280,6 +286,7 @@ impl Error {
                 | ErrorKind::ConnectionLost
                 | ErrorKind::ConnectFailed
                 | ErrorKind::Conflict { .. }
+                | ErrorKind::TooOld { .. }
         )
     }
 

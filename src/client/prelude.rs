@@ -1,7 +1,7 @@
 //! What most programs name: `use leasehold::client::prelude::*;`.
 
 pub use super::recipes::{
-    Barrier, Election, Guard, Leadership, Lock, Queue, Registry, RwLock, Semaphore, Stm,
+    Barrier, CachedKv, Election, Guard, Leadership, Lock, Queue, Registry, RwLock, Semaphore, Stm,
 };
 pub use super::{
     Client, ConnectOptions, DeleteOptions, GetOptions, LeaseGrantOptions, PutOptions, TlsOptions,

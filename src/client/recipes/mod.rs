@@ -49,6 +49,7 @@
 //! for guards: dropping one releases it.
 
 mod barrier;
+mod cached_kv;
 mod double_barrier;
 mod election;
 mod entry;
@@ -62,6 +63,7 @@ mod session;
 mod stm;
 
 pub use barrier::Barrier;
+pub use cached_kv::{CacheAnswer, CacheOptions, CacheView, CachedKv};
 pub use double_barrier::{DoubleBarrier, Inside};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use entry::Guard;

@@ -125,8 +125,8 @@ impl Stm {
     ///
     /// The first read is linearizable whatever the client's default is, and all others are of its
     /// revision; a transaction that writes nothing sends no request beyond its reads, and never
-    /// conflicts. Whoever runs long beside clients that change the same keys often may meet a
-    /// conflict each time: let such take turns by a [`Lock`](super::Lock).
+    /// conflicts. Code that runs long beside clients that change the same keys often may meet a
+    /// conflict each time: let such clients take turns by a [`Lock`](super::Lock).
     ///
     /// # Errors
     /// Those of `code`. [`ErrorKind::Conflict`] if every attempt met a conflict: nothing was written.
@@ -171,7 +171,7 @@ impl Stm {
 
     /// The revision of the commit; `None` if there is a conflict.
     async fn commit(&self, transaction: &Transaction) -> Result<Option<i64>, Error> {
-        // From here on nothing is added, whoever has kept a clone.
+        // From here on nothing is added, by a clone that was kept either.
         let attempt = std::mem::take(&mut *transaction.state());
         if attempt.writes.is_empty() {
             return Ok(Some(attempt.revision));
@@ -321,6 +321,26 @@ impl Transaction {
     /// The keys of a range, with their values. A serializable transaction conflicts with every
     /// change in it, also with keys that are new there; each key takes one of the comparisons that
     /// its commit may have.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::api::KeyRange;
+    /// use leasehold::client::recipes::Stm;
+    ///
+    /// client.put("tickets/1", "row 5", None).await?;
+    /// let taken = Stm::new(&client)
+    ///     .run(|t| async move {
+    ///         let ticket = t.range("tickets/", KeyRange::Prefix).await?.pop_first();
+    ///         if let Some((key, _)) = &ticket {
+    ///             t.delete(key.clone());
+    ///         }
+    ///         Ok(ticket)
+    ///     })
+    ///     .await?;
+    /// println!("{:?}: no other client got it", taken.value);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`].

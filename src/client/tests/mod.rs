@@ -1,3 +1,4 @@
+mod cached_kv;
 mod home;
 mod leases;
 mod members;

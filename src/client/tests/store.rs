@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::api::{
-    Compare, LeaseTarget, RangePage, RangeRequest, TxnOp, TxnOpResponse,
+    Compare, Event, EventKind, LeaseTarget, RangePage, RangeRequest, TxnOp, TxnOpResponse,
+    WatchRequest,
 };
 
 type Keys = BTreeMap<Bytes, KeyValue>;
@@ -133,7 +134,37 @@ impl Store {
         Ok(RangeResponse { kvs, more, count })
     }
 
-    fn write(&mut self, txn: &TxnRequest) -> TxnResponse {
+    pub(super) fn compacted(&self) -> i64 {
+        self.compacted
+    }
+
+    /// What a watch is told of a revision.
+    pub(super) fn changes(&self, revision: i64, watch: &WatchRequest) -> Vec<Event> {
+        let (before, after) = (&self.history[&(revision - 1)], &self.history[&revision]);
+        let (before, after) = (
+            within(before, &watch.key, &watch.range),
+            within(after, &watch.key, &watch.range),
+        );
+        let puts = after.iter().filter(|kv| kv.mod_revision == revision);
+        let puts = puts.map(|kv| (EventKind::Put, kv.clone()));
+        let is_gone = |kv: &&KeyValue| after.iter().all(|other| other.key != kv.key);
+        let deletes = before.iter().filter(is_gone).map(|kv| {
+            let gone = KeyValue {
+                key: kv.key.clone(),
+                mod_revision: revision,
+                ..KeyValue::default()
+            };
+            (EventKind::Delete, gone)
+        });
+        let event = |(kind, kv)| Event {
+            kind,
+            kv,
+            prev_kv: None,
+        };
+        puts.chain(deletes).map(event).collect()
+    }
+
+    pub(super) fn write(&mut self, txn: &TxnRequest) -> TxnResponse {
         let mut keys = self.keys().clone();
         let before = keys.clone();
         let done = self.carry_out(txn, &before, &mut keys).unwrap();
