@@ -35,6 +35,8 @@ struct Node {
     refuses: AtomicBool,
     /// Asked for the progress of a watch.
     asks: Mutex<BTreeMap<u64, UnboundedSender<()>>>,
+    /// Reads that may be answered from an old state.
+    stale: AtomicUsize,
     /// Reads of one key, of which most tell the age of a cache.
     reads: AtomicUsize,
 }
@@ -111,6 +113,11 @@ async fn listen(stream: FrameStream, connection: Connection, node: Arc<Node>) {
                 request => {
                     let is_read = matches!(request, Request::Range(_));
                     node.reads.fetch_add(usize::from(is_read), Ordering::SeqCst);
+                    let is_stale = request.is_read()
+                        && *request != Request::MemberList
+                        && call.call.consistency != Consistency::Linearizable;
+                    node.stale
+                        .fetch_add(usize::from(is_stale), Ordering::SeqCst);
                     node.store.lock().unwrap().answer("n1", &call)
                 }
             };
@@ -188,8 +195,8 @@ impl Watchable {
 
     async fn cache(&self, authority: &Authority) -> (Client, CachedKv) {
         let endpoints = [self.address.clone()];
-        let client = Client::connect(endpoints, Some(options(authority)));
-        let client = client.await.unwrap();
+        let stale = options(authority).with_consistency(Consistency::Serializable);
+        let client = Client::connect(endpoints, Some(stale)).await.unwrap();
         let often = CacheOptions::new().with_check_interval(SOON);
         let cache = CachedKv::open(&client, "c/", Some(often)).await.unwrap();
         (client, cache)
@@ -251,6 +258,8 @@ fn a_cache_has_what_was_there_and_what_becomes_of_it() {
         assert_eq!(cache.prefix(), "c/");
         assert_eq!((second.len(), second.is_empty()), (1, false));
         assert_eq!(second.get("c/b").unwrap().value, "2");
+        assert_eq!(text(&cache.read("c/b").await.unwrap()), "2");
+        assert_eq!(node.shared.stale.load(Ordering::SeqCst), 0);
     });
 }
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::api::{TxnOp, TxnOpResponse};
-use crate::client::recipes::{Barrier, Election, Lock, Queue, RwLock, Semaphore};
+use crate::client::recipes::{
+    Barrier, Election, Lock, PriorityQueue, Queue, RwLock, Semaphore, Stm,
+};
 
 /// Leases that need no renewal while a test runs.
 const LONG_MS: u64 = 600_000;
@@ -79,10 +81,17 @@ fn what_a_recipe_decides_by_is_never_read_from_a_state_that_may_be_old() {
         let queue = Queue::new(&client, "queue");
         queue.put("item").await.unwrap();
         assert!(queue.try_take().await.unwrap().is_some());
+        let queue = PriorityQueue::new(&client, "queue");
+        queue.put(3, "item").await.unwrap();
+        assert!(queue.try_take().await.unwrap().is_some());
+        client.put_sequential("log/", "line", None).await.unwrap();
+        let stm = Stm::new(&client);
+        let reads = stm.run(|t| async move { t.get("k").await });
+        assert!(reads.await.unwrap().value.is_some());
 
         let reads = node.calls().into_iter().skip(before);
         let reads = reads.filter(|frame| frame.call.request.is_read());
         let asked: Vec<_> = reads.map(|frame| frame.call.consistency).collect();
-        assert_eq!(asked, [Consistency::Linearizable; 11]);
+        assert_eq!(asked, [Consistency::Linearizable; 15]);
     });
 }
