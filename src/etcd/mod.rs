@@ -8,6 +8,7 @@ pub(crate) mod backup;
 pub(crate) mod bbolt;
 pub(crate) mod convert;
 pub(crate) mod errors;
+pub(crate) mod framing;
 pub(crate) mod json;
 pub(crate) mod metrics;
 pub(crate) mod proto;

@@ -21,12 +21,11 @@ use tokio::sync::mpsc;
 use super::body::{RequestBody, ended_early};
 use super::large::LargeReply;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
+use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
 use crate::watch::CountedBytes;
 
-/// The flag of compression, and the length.
-pub(super) const PREFIX_BYTES: usize = 5;
 /// Bodies up to this size are not counted against the memory of a connection while they arrive: the
 /// window of the connection bounds them.
 pub(super) const SMALL_BYTES: usize = 4 << 10;
@@ -185,18 +184,10 @@ pub(super) async fn receive(
     let mut reserved = None;
     let mut length = None;
     loop {
-        if length.is_none() && read.len() >= PREFIX_BYTES {
-            let compressed = read.get_u8();
-            let bytes = read.get_u32() as usize;
-            if bytes > bytes_max {
-                return Err(message_too_large(bytes, bytes_max));
-            }
-            if compressed != 0 {
-                return Err(Status::new(
-                    Code::Unimplemented,
-                    "grpc: compression is not supported",
-                ));
-            }
+        if length.is_none()
+            && let Some(bytes) = message_bytes(&read, bytes_max)?
+        {
+            read.advance(PREFIX_BYTES);
             if bytes > SMALL_BYTES {
                 reserved = Some(client.reserve(bytes).ok_or(TOO_MANY_REQUESTS)?);
             }
@@ -214,13 +205,6 @@ pub(super) async fn receive(
             Some(data) => read.extend_from_slice(&data?),
         }
     }
-}
-
-pub(super) fn message_too_large(bytes: usize, bytes_max: usize) -> Status {
-    Status::with(
-        Code::ResourceExhausted,
-        format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"),
-    )
 }
 
 /// An encoded message, in pieces that follow each other.
@@ -407,13 +391,5 @@ mod tests {
         let text = "etcdserver: key is not provided".to_owned();
         assert_eq!(outcome(failed.headers()), Some((3, text)));
         assert_eq!(outcome(&HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn a_long_message_is_refused_with_both_lengths() {
-        assert_eq!(
-            message_too_large(2_097_153, 2_097_152).message,
-            "grpc: received message larger than max (2097153 vs. 2097152)"
-        );
     }
 }

@@ -7,11 +7,9 @@ use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{
-    PREFIX_BYTES, Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frame,
-    message_too_large, streaming,
-};
+use super::grpc::{Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frame, streaming};
 use crate::etcd::errors::TOO_MANY_REQUESTS;
+use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 
 /// Answers that may wait until the client reads; then no more requests are taken.
@@ -102,11 +100,7 @@ impl Requests {
         let bytes_max = self.caller.message_bytes_max();
         let mut reserved = None;
         loop {
-            let length = self.length()?;
-            if let Some(bytes) = length {
-                if bytes > bytes_max {
-                    return Err(message_too_large(bytes, bytes_max));
-                }
+            if let Some(bytes) = message_bytes(&self.read, bytes_max)? {
                 if bytes > SMALL_BYTES && reserved.is_none() {
                     let room = self.caller.client().reserve(bytes);
                     reserved = Some(room.ok_or(TOO_MANY_REQUESTS)?);
@@ -123,20 +117,6 @@ impl Requests {
                 Some(data) => self.read.extend_from_slice(&data?),
             }
         }
-    }
-
-    /// The length of the message that has begun to arrive.
-    fn length(&self) -> Result<Option<usize>, Status> {
-        let Some(mut prefix) = self.read.get(..PREFIX_BYTES) else {
-            return Ok(None);
-        };
-        if prefix.get_u8() != 0 {
-            return Err(Status::new(
-                Code::Unimplemented,
-                "grpc: compression is not supported",
-            ));
-        }
-        Ok(Some(prefix.get_u32() as usize))
     }
 }
 

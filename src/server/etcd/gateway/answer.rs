@@ -10,8 +10,9 @@ use hyper::body::{Body, Frame};
 use hyper::header::CONTENT_TYPE;
 
 use super::{JSON, error, http_status, json, stream_error};
+use crate::etcd::framing::PREFIX_BYTES;
 use crate::etcd::json::{Messages, Method, Writer};
-use crate::server::etcd::grpc::{PREFIX_BYTES, Reply, outcome};
+use crate::server::etcd::grpc::{Reply, outcome};
 
 /// The answer of gRPC to a call of `method`, in JSON. Waits for the first message of a stream: only then it
 /// is known with which status it begins.

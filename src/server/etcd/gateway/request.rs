@@ -6,10 +6,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::Incoming;
 
 use crate::etcd::errors::TOO_MANY_REQUESTS;
+use crate::etcd::framing::PREFIX_BYTES;
 use crate::etcd::json::{Messages, Method, Scanner, to_protobuf};
 use crate::etcd::status::{Code, Status};
 use crate::server::etcd::body::{TranslatedBody, drain, poll_data};
-use crate::server::etcd::grpc::{PREFIX_BYTES, SMALL_BYTES};
+use crate::server::etcd::grpc::SMALL_BYTES;
 use crate::server::session::LocalClient;
 
 /// Memory is reserved in steps of this size.
