@@ -16,7 +16,7 @@ pub(crate) use auth::{
 };
 pub(crate) use member::{member_add, peer_address};
 pub(crate) use read::{RangePlan, header, key_value, range_response};
-pub(crate) use txn::txn_plan;
+pub(crate) use txn::{check_txn, txn_plan};
 pub(crate) use watch::{encoded_events, watch_request};
 pub(crate) use write::{delete_plan, delete_response, put, put_response};
 

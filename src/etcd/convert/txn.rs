@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Keys, RangePlan, delete_plan, delete_response, put, put_response, range_response};
 use crate::api;
 use crate::api::{
-    CompareOp, KeyRange, RangeRequest, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+    CompareOp, KeyRange, RangeRequest, TXN_PARTS_MAX, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
 };
 use crate::etcd::errors::{EMPTY_KEY, KEY_NOT_FOUND, TOO_MANY_OPS};
 use crate::etcd::proto;
@@ -40,6 +40,14 @@ enum OpShape {
     /// A delete of an empty range.
     EmptyDelete,
     Txn(Branches),
+}
+
+/// Before a transaction is decoded: that it has no more parts than one may have.
+pub(crate) fn check_txn(encoded: &[u8]) -> Result<(), Status> {
+    match proto::txn_parts(encoded, TXN_PARTS_MAX) > TXN_PARTS_MAX {
+        true => Err(TOO_MANY_OPS),
+        false => Ok(()),
+    }
 }
 
 /// Of a request. `ops_max` is how many comparisons or operations a list may have.
@@ -413,5 +421,12 @@ mod tests {
             txn_plan(&txn(vec![nested, put_op("b")]), 4).unwrap_err(),
             TOO_MANY_OPS
         );
+    }
+
+    #[test]
+    fn a_transaction_of_a_million_empty_parts_is_not_decoded() {
+        let encoded = [0x12, 0].repeat(1 << 20);
+        assert_eq!(check_txn(&encoded), Err(TOO_MANY_OPS));
+        assert_eq!(check_txn(&encoded[..256]), Ok(()));
     }
 }

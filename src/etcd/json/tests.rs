@@ -322,7 +322,7 @@ fn what_is_short_in_json_stays_short() {
     let text = format!(r#"{{"success":[{ops}]}}"#);
     let encoded = to_protobuf(text.as_bytes(), method("/v3/kv/txn").request).unwrap();
     assert!(encoded.len() <= text.len());
-    assert_eq!(proto::txn_parts(&encoded, 1_000, 8), 1_001);
+    assert_eq!(proto::txn_parts(&encoded, 1_000), 1_001);
 }
 
 #[test]

@@ -9,8 +9,8 @@ pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 pub(crate) enum FieldValue<'a> {
     /// A number, as a varint.
     Number(u64),
-    /// Numbers of a fixed size, which etcd's messages do not have.
-    Fixed,
+    /// A number of a fixed size or a group, which etcd's messages do not have: decoders pass over it.
+    Other,
     /// A message, a text, bytes, or several numbers.
     Bytes(&'a [u8]),
 }
@@ -25,15 +25,36 @@ impl<'a> Fields<'a> {
         let key = self.varint()?;
         let value = match key & 7 {
             0 => FieldValue::Number(self.varint()?),
-            1 => self.take(8).map(|_| FieldValue::Fixed)?,
+            1 => self.take(8).map(|_| FieldValue::Other)?,
             2 => {
                 let length = usize::try_from(self.varint()?).ok()?;
                 FieldValue::Bytes(self.take(length)?)
             }
-            5 => self.take(4).map(|_| FieldValue::Fixed)?,
+            3 => self.skip_group().map(|()| FieldValue::Other)?,
+            5 => self.take(4).map(|_| FieldValue::Other)?,
             _ => return None,
         };
         Some((key >> 3, value))
+    }
+
+    /// Passes over what is left of a group, with those in it.
+    fn skip_group(&mut self) -> Option<()> {
+        let mut open = 1;
+        while open > 0 {
+            match self.varint()? & 7 {
+                0 => drop(self.varint()?),
+                1 => drop(self.take(8)?),
+                2 => {
+                    let length = usize::try_from(self.varint()?).ok()?;
+                    self.take(length)?;
+                }
+                3 => open += 1,
+                4 => open -= 1,
+                5 => drop(self.take(4)?),
+                _ => return None,
+            }
+        }
+        Some(())
     }
 
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
@@ -81,8 +102,19 @@ mod tests {
         let mut fields = Fields(&encoded);
         assert_eq!(fields.next(), Some((1, FieldValue::Number(150))));
         assert_eq!(fields.next(), Some((2, FieldValue::Bytes(b"ok"))));
-        assert_eq!(fields.next(), Some((3, FieldValue::Fixed)));
+        assert_eq!(fields.next(), Some((3, FieldValue::Other)));
         assert_eq!(fields.next(), None);
         assert_eq!(fields.rest(), &encoded[12..]);
+    }
+
+    #[test]
+    fn a_group_is_passed_over_as_a_whole_or_not_at_all() {
+        let encoded = [0x0b, 0x13, 0x08, 1, 0x14, 0x12, 1, b'x', 0x0c, 0x18, 5];
+        let mut fields = Fields(&encoded);
+        assert_eq!(fields.next(), Some((1, FieldValue::Other)));
+        assert_eq!(fields.next(), Some((3, FieldValue::Number(5))));
+        for end in 1..9 {
+            assert_eq!(Fields(&encoded[..end]).next(), None);
+        }
     }
 }

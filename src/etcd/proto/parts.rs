@@ -10,13 +10,14 @@ const FAILURE: u64 = 3;
 /// The field of an operation that is a transaction.
 const NESTED: u64 = 4;
 
-/// Counts the comparisons and operations of an encoded transaction and of those nested in it, and stops
-/// beyond `parts_max`, or at `depth_max` levels. What is not well formed is left to the decoder to refuse.
-pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize, depth_max: usize) -> usize {
+/// Counts the comparisons and operations of an encoded transaction and of those nested in it, however deep,
+/// and stops beyond `parts_max`. What is not well formed is left to the decoder to refuse, which reads no
+/// further either.
+pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize) -> usize {
     let mut parts = 0;
-    // What is still to be looked at: a transaction, and how deep it lies.
-    let mut open = vec![(encoded, 1)];
-    while let Some((txn, depth)) = open.pop() {
+    // Transactions that are still to be looked at.
+    let mut open = vec![encoded];
+    while let Some(txn) = open.pop() {
         for (field, body) in bodies(txn) {
             if !matches!(field, COMPARE | SUCCESS | FAILURE) {
                 continue;
@@ -25,11 +26,11 @@ pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize, depth_max: usize) -> u
             if parts > parts_max {
                 return parts;
             }
-            if field == COMPARE || depth == depth_max {
+            if field == COMPARE {
                 continue;
             }
             let nested = bodies(body).filter(|(field, _)| *field == NESTED);
-            open.extend(nested.map(|(_, txn)| (txn, depth + 1)));
+            open.extend(nested.map(|(_, txn)| txn));
         }
     }
     parts
@@ -39,7 +40,7 @@ pub(crate) fn txn_parts(encoded: &[u8], parts_max: usize, depth_max: usize) -> u
 fn bodies(message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     Fields(message).filter_map(|(field, value)| match value {
         FieldValue::Bytes(body) => Some((field, body)),
-        FieldValue::Number(_) | FieldValue::Fixed => None,
+        FieldValue::Number(_) | FieldValue::Other => None,
     })
 }
 
@@ -66,15 +67,42 @@ mod tests {
             ..TxnRequest::default()
         };
         let encoded = txn.encode_to_vec();
-        assert_eq!(txn_parts(&encoded, 100, 8), 14);
-        assert_eq!(txn_parts(&encoded, 100, 1), 2);
-        assert_eq!(txn_parts(&encoded, 5, 8), 6);
+        assert_eq!(txn_parts(&encoded, 100), 14);
+        assert_eq!(txn_parts(&encoded, 5), 6);
+    }
+
+    /// What the decoder passes over hides nothing behind it.
+    #[test]
+    fn parts_behind_a_group_are_counted() {
+        let group = [0x7b, 0x0d, 1, 2, 3, 4, 0x83, 1, 0x84, 1, 0x08, 1, 0x7c];
+        let encoded = [&group[..], &[0x12, 0].repeat(7)].concat();
+        assert_eq!(TxnRequest::decode(&encoded[..]).unwrap().success.len(), 7);
+        assert_eq!(txn_parts(&encoded, 100), 7);
+    }
+
+    #[test]
+    fn parts_are_counted_however_deep_they_lie() {
+        let wide = vec![RequestOp::default(); 30];
+        let mut txn = TxnRequest {
+            success: wide,
+            ..TxnRequest::default()
+        };
+        for _ in 0..20 {
+            let nested = RequestUnion::RequestTxn(txn);
+            txn = TxnRequest {
+                failure: vec![RequestOp {
+                    request: Some(nested),
+                }],
+                ..TxnRequest::default()
+            };
+        }
+        assert_eq!(txn_parts(&txn.encode_to_vec(), 100), 50);
     }
 
     #[test]
     fn bytes_that_are_no_message_are_counted_as_far_as_they_go() {
         for encoded in [&[0x0a][..], &[0x0a, 0xff], &[0xff; 20], &[0x0b, 0, 0]] {
-            assert_eq!(txn_parts(encoded, 10, 8), 0);
+            assert_eq!(txn_parts(encoded, 10), 0);
         }
     }
 }

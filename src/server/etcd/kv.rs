@@ -11,12 +11,10 @@ use super::grpc::Pieces;
 use super::pages;
 use super::pages::{WholeRange, unexpected};
 use crate::api;
-use crate::api::{
-    Consistency, RangeRequest, Request, Response, ResponseBody, TXN_DEPTH_MAX, TXN_PARTS_MAX,
-};
+use crate::api::{Consistency, RangeRequest, Request, Response, ResponseBody};
 use crate::etcd::convert;
 use crate::etcd::convert::RangePlan;
-use crate::etcd::errors::{COMPACTED, Method, TIMEOUT, TOO_MANY_OPS};
+use crate::etcd::errors::{COMPACTED, Method, TIMEOUT};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
 
@@ -110,14 +108,6 @@ pub(super) async fn delete_range(
     Ok(convert::delete_response(caller.header(&header), deleted))
 }
 
-/// Before a transaction is decoded: that it has no more parts than one may have.
-pub(super) fn check_txn(encoded: &[u8]) -> Result<(), Status> {
-    match proto::txn_parts(encoded, TXN_PARTS_MAX, TXN_DEPTH_MAX + 1) > TXN_PARTS_MAX {
-        true => Err(TOO_MANY_OPS),
-        false => Ok(()),
-    }
-}
-
 /// Txn.
 pub(super) async fn txn(
     caller: Caller,
@@ -183,12 +173,5 @@ mod tests {
         assert!(pieces.len() > 2);
         let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
         assert_eq!(whole, response.encode_to_vec());
-    }
-
-    #[test]
-    fn a_transaction_of_a_million_empty_parts_is_not_decoded() {
-        let encoded = [0x12, 0].repeat(1 << 20);
-        assert_eq!(check_txn(&encoded), Err(TOO_MANY_OPS));
-        assert_eq!(check_txn(&encoded[..256]), Ok(()));
     }
 }

@@ -22,6 +22,7 @@ use super::{
     auth, cluster, console, gateway, health, kv, lease, maintenance, recipes, snapshot, stream,
     watches,
 };
+use crate::etcd::convert;
 use crate::etcd::json::Method;
 use crate::etcd::status::Status;
 use crate::server::session::{LocalClient, Sessions};
@@ -124,7 +125,7 @@ impl Route {
             "/etcdserverpb.KV/Range" => unary(caller, body, any, kv::range).await,
             "/etcdserverpb.KV/Put" => unary(caller, body, any, kv::put).await,
             "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
-            "/etcdserverpb.KV/Txn" => unary(caller, body, kv::check_txn, kv::txn).await,
+            "/etcdserverpb.KV/Txn" => unary(caller, body, convert::check_txn, kv::txn).await,
             "/etcdserverpb.KV/Compact" => unary(caller, body, any, kv::compact).await,
             "/etcdserverpb.Watch/Watch" => watches::serve(caller, body),
             "/etcdserverpb.Lease/LeaseGrant" => unary(caller, body, any, lease::grant).await,
