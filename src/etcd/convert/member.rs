@@ -7,6 +7,32 @@ use crate::etcd::errors::BAD_MEMBER_URLS;
 use crate::etcd::proto;
 use crate::etcd::status::Status;
 
+/// Before a request to add a member is decoded: that it has no more URLs than one. Empty ones would take ten
+/// times their length in memory.
+///
+/// # Errors
+/// As [`member_add`].
+pub(crate) fn check_member_add(encoded: &[u8]) -> Result<(), Status> {
+    check_urls(encoded, 1)
+}
+
+/// The same for a request to update one.
+///
+/// # Errors
+/// As [`member_add`].
+pub(crate) fn check_member_update(encoded: &[u8]) -> Result<(), Status> {
+    check_urls(encoded, 2)
+}
+
+/// `field` has the URLs.
+fn check_urls(encoded: &[u8], field: u64) -> Result<(), Status> {
+    let urls = proto::Fields(encoded).filter(|(number, _)| *number == field);
+    match urls.count() > 1 {
+        true => Err(BAD_MEMBER_URLS),
+        false => Ok(()),
+    }
+}
+
 /// The new member of `add`. etcd's request has no name, so the URL brings it: as the user of the
 /// URL (`https://n4@host:7401`), else as the first label of its host.
 ///
@@ -101,6 +127,19 @@ mod tests {
         is("http://n4@[::1]:7401", "n4", "[::1]:7401");
         is("https://n4.example.com:7401", "n4", "n4.example.com:7401");
         is(" https://n4:7401", "n4", "n4:7401");
+    }
+
+    #[test]
+    fn many_urls_are_not_decoded() {
+        let request = |field: u8, count| [field << 3 | 2, 1, b'x'].repeat(count);
+        for (check, field) in [
+            (check_member_add as fn(&[u8]) -> _, 1),
+            (check_member_update, 2),
+        ] {
+            assert_eq!(check(&request(field, 0)), Ok(()));
+            assert_eq!(check(&request(field, 1)), Ok(()));
+            assert_eq!(check(&request(field, 2)), Err(BAD_MEMBER_URLS));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod write;
 pub(crate) use auth::{
     change_password, grant_permission, permissions, revoke_permission, user_add,
 };
-pub(crate) use member::{member_add, peer_address};
+pub(crate) use member::{check_member_add, check_member_update, member_add, peer_address};
 pub(crate) use read::{RangePlan, header, key_value, range_response};
 pub(crate) use txn::{check_txn, txn_plan};
 pub(crate) use watch::{encoded_events, watch_request};

@@ -25,9 +25,9 @@ pub(super) async fn call(caller: Caller, body: RequestBody, path: &str) -> HttpR
     let any = |_: &[u8]| Ok(());
     match path.strip_prefix(SERVICE).unwrap_or_default() {
         "MemberList" => unary(caller, body, any, member_list).await,
-        "MemberAdd" => unary(caller, body, any, member_add).await,
+        "MemberAdd" => unary(caller, body, convert::check_member_add, member_add).await,
         "MemberRemove" => unary(caller, body, any, member_remove).await,
-        "MemberUpdate" => unary(caller, body, any, member_update).await,
+        "MemberUpdate" => unary(caller, body, convert::check_member_update, member_update).await,
         "MemberPromote" => unary(caller, body, any, member_promote).await,
         _ => failure(&unknown(path)),
     }
