@@ -203,11 +203,28 @@ impl Page {
         if ![BRANCH, LEAF].contains(&header.kind) {
             return Err(page_damaged(number, "is neither a leaf nor a branch"));
         }
-        Ok(Self {
+        let page = Self {
             number,
             header,
             bytes,
-        })
+        };
+        page.check_elements()?;
+        Ok(page)
+    }
+
+    /// Checks that elements end before the page does, and that no two share a byte, as far as their lengths
+    /// show it: otherwise a file could mean a thousand times of what it is long.
+    fn check_elements(&self) -> Result<(), BoltError> {
+        let mut bytes = HEADER_BYTES;
+        let mut position = 0;
+        while let Some(element) = self.element(position)? {
+            bytes += ELEMENT_BYTES + element.key.len() + element.value.len();
+            if bytes > self.bytes.len() {
+                return Err(self.damaged("has elements that share bytes"));
+            }
+            position += 1;
+        }
+        Ok(())
     }
 
     fn damaged(&self, what: &'static str) -> BoltError {

@@ -94,6 +94,22 @@ fn a_file_that_goes_round_in_circles_is_damaged() {
     assert!(matches!(error, BoltError::Damaged { .. }), "{error}");
 }
 
+/// Otherwise each element could be as long as the page, and what a file means a thousand times its size.
+#[test]
+fn a_page_whose_elements_share_bytes_is_damaged() {
+    let mut file = written(&[("a", pairs(20, &[30]))]);
+    let is_leaf = |page: &[u8]| page[8] == 2;
+    let number = file.chunks(PAGE_BYTES).position(is_leaf).unwrap();
+    // The value of the first element goes on to the end of the page.
+    let element = number * PAGE_BYTES + 16;
+    let at = |field: usize| file[element + field..][..4].try_into().unwrap();
+    let value_at = 16 + u32::from_le_bytes(at(4)) + u32::from_le_bytes(at(8));
+    let rest = PAGE_BYTES as u32 - value_at;
+    file[element + 12..element + 16].copy_from_slice(&rest.to_le_bytes());
+    let error = read(&file).unwrap_err();
+    assert!(matches!(error, BoltError::Damaged { .. }), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
