@@ -76,7 +76,8 @@ pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
 #[cfg(feature = "server")]
-mod etcd;
+#[doc(hidden)]
+pub mod etcd;
 pub mod front;
 #[cfg(feature = "json")]
 mod json;

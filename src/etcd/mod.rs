@@ -7,6 +7,7 @@
 pub(crate) mod backup;
 pub(crate) mod bbolt;
 pub(crate) mod convert;
+pub mod doors;
 pub(crate) mod errors;
 pub(crate) mod framing;
 pub(crate) mod json;

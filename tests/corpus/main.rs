@@ -91,6 +91,8 @@ replays! {
     certificates
     #[cfg(feature = "cli")]
     command_line
+    #[cfg(feature = "cli")]
+    etcd_requests
 }
 
 /// What a fuzzer begins with: bytes that nobody chose.

@@ -5,6 +5,9 @@
 //! written down in its bytes, with names for the steps of each target; the names are checked by
 //! nobody, but a seed that no longer does what it is called does no harm either.
 
+#[cfg(feature = "cli")]
+mod etcd;
+
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -62,6 +65,8 @@ pub(crate) fn all() -> Vec<Seed> {
     if cfg!(feature = "cli") {
         all.extend(texts());
     }
+    #[cfg(feature = "cli")]
+    all.extend(etcd::all());
     all
 }
 

@@ -12,6 +12,8 @@ pub mod command_line;
 pub mod config;
 pub mod disk;
 pub mod draw;
+#[cfg(feature = "cli")]
+pub mod etcd;
 pub mod meter;
 pub mod trace;
 
@@ -84,6 +86,11 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "certificates",
         run: certificate::certificates,
+    },
+    #[cfg(feature = "cli")]
+    Target {
+        name: "etcd_requests",
+        run: etcd::requests::etcd_requests,
     },
     #[cfg(feature = "cli")]
     Target {

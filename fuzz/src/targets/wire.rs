@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
 use leasehold::api;
-use leasehold::api::{Compare, Limits, Request, TXN_PARTS_MAX, TxnOp, WatchMessage};
+use leasehold::api::{Compare, Limits, Request, SessionCall, TXN_PARTS_MAX, TxnOp, WatchMessage};
 use leasehold::kv::{Command, Operation};
 use leasehold::raft::COMMAND_BYTES_MAX;
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
@@ -57,7 +57,7 @@ pub fn client_messages(data: &[u8]) {
     }
     let parts = body.len().min(TXN_PARTS_MAX) * size_of::<TxnOp>().max(size_of::<Compare>());
     if let Some(frame) = message::<ClientFrame>(body, most + 4 * parts) {
-        fits_the_log(frame);
+        fits_the_log(frame.call.request, frame.call.session);
     }
 }
 
@@ -139,12 +139,11 @@ fn written<T: Body>(value: &T) -> BytesMut {
 }
 
 /// A request that is not refused at the door fits one entry of the log.
-fn fits_the_log(frame: ClientFrame) {
-    let call = frame.call;
-    if api::validate(&call.request, &Limits::DEFAULT).is_err() {
+pub fn fits_the_log(request: Request, session: Option<SessionCall>) {
+    if api::validate(&request, &Limits::DEFAULT).is_err() {
         return;
     }
-    let operation = match call.request {
+    let operation = match request {
         Request::Put(put) => Operation::Put(put),
         Request::DeleteRange(delete) => Operation::DeleteRange(delete),
         Request::Txn(txn) => Operation::Txn(txn),
@@ -152,7 +151,7 @@ fn fits_the_log(frame: ClientFrame) {
     };
     let command = Command::Write {
         author: None,
-        session: call.session,
+        session,
         operation,
     };
     assert!(command.encode().len() <= COMMAND_BYTES_MAX);

@@ -1,0 +1,196 @@
+//! What clients and operators of etcd bring along. Messages are written field by field.
+
+use leasehold::api::TXN_PARTS_MAX;
+
+use super::super::targets::etcd::METHODS;
+use super::{Seed, seed};
+
+/// Every seed of the targets of etcd.
+pub(super) fn all() -> Vec<Seed> {
+    requests()
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A field that is a number.
+fn number(field: u64, value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint(field << 3, &mut out);
+    varint(value, &mut out);
+    out
+}
+
+/// A field that has a length.
+fn long(field: u64, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let mut out = Vec::new();
+    varint(field << 3 | 2, &mut out);
+    varint(body.len() as u64, &mut out);
+    [out.as_slice(), body].concat()
+}
+
+fn place(method: &str) -> u8 {
+    let place = METHODS.iter().position(|known| known.ends_with(method));
+    u8::try_from(place.unwrap()).unwrap()
+}
+
+/// A call with these messages.
+fn call(name: &'static str, method: &str, messages: &[Vec<u8>]) -> Seed {
+    let mut bytes = vec![place(method)];
+    for message in messages {
+        bytes.push(0);
+        bytes.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(message);
+    }
+    seed("etcd_requests", name, bytes)
+}
+
+fn put() -> Vec<u8> {
+    [long(1, "key"), long(2, "value"), number(3, 7), number(4, 1)].concat()
+}
+
+fn range() -> Vec<u8> {
+    let bounds = [number(10, 2), number(11, 9), number(12, 1), number(13, 8)].concat();
+    let order = [number(3, 5), number(4, 6), number(5, 2), number(6, 3)].concat();
+    [
+        long(1, "a"),
+        long(2, "b"),
+        order,
+        number(7, 1),
+        number(8, 1),
+        bounds,
+    ]
+    .concat()
+}
+
+/// With each kind of comparison and operation, and one transaction inside.
+fn txn() -> Vec<u8> {
+    let compare = |target: u64, operand: Vec<u8>| {
+        let of = [number(1, target % 4), number(2, target)].concat();
+        long(1, [of, long(3, "k"), operand, long(64, "l")].concat())
+    };
+    let compares = [
+        compare(0, number(4, 1)),
+        compare(1, number(5, 2)),
+        compare(2, number(6, 3)),
+        compare(3, long(7, "v")),
+        compare(4, number(8, 4)),
+    ];
+    let inner = long(2, long(2, [long(1, "inner"), number(5, 1)].concat()));
+    let empty = [long(1, "b"), long(2, "a")].concat();
+    let success = [
+        long(2, long(2, put())),
+        long(2, long(4, inner)),
+        long(2, long(3, [long(1, "c"), long(2, "\0")].concat())),
+    ];
+    let failure = [
+        long(3, long(1, range())),
+        long(3, long(1, &empty)),
+        long(3, long(3, &empty)),
+    ];
+    [compares.concat(), success.concat(), failure.concat()].concat()
+}
+
+/// A transaction that has many parts so many levels below it.
+fn below(levels: usize) -> Vec<u8> {
+    let many = long(2, "").repeat(TXN_PARTS_MAX + 1);
+    (0..levels).fold(many, |txn, _| long(2, long(4, txn)))
+}
+
+fn requests() -> Vec<Seed> {
+    let user = [long(1, "anna"), long(2, "secret"), long(3, number(1, 0))].concat();
+    let permission = [number(1, 2), long(2, "a/"), long(3, "a0")].concat();
+    let watch = [
+        long(1, "a"),
+        long(2, "b"),
+        number(3, 5),
+        number(4, 1),
+        long(5, [0, 1]),
+        number(6, 1),
+    ];
+    let renewal = |id: u64| number(1, id);
+    let negative = (-2_i64).cast_unsigned();
+    vec![
+        call("range", "KV/Range", &[range()]),
+        call(
+            "range_of_nothing",
+            "KV/Range",
+            &[[long(1, "b"), long(2, "a"), number(3, negative)].concat()],
+        ),
+        call("put", "KV/Put", &[put()]),
+        call(
+            "put_with_a_negative_lease",
+            "KV/Put",
+            &[[long(1, "k"), number(3, negative)].concat()],
+        ),
+        call(
+            "delete",
+            "KV/DeleteRange",
+            &[[long(1, "a"), long(2, "b"), number(3, 1)].concat()],
+        ),
+        call("txn", "KV/Txn", &[txn()]),
+        call("compact", "KV/Compact", &[number(1, 5)]),
+        call(
+            "watch",
+            "Watch/Watch",
+            &[long(1, watch.concat()), long(3, "")],
+        ),
+        // As much memory as filters can be made to take, and as parts of a transaction.
+        call(
+            "watch_with_many_filters",
+            "Watch/Watch",
+            &[long(1, long(5, [1; 4_100]))],
+        ),
+        call(
+            "txn_of_many_parts",
+            "KV/Txn",
+            &[long(2, "").repeat(TXN_PARTS_MAX)],
+        ),
+        // What a decoder passes over hides none, nor does depth.
+        call(
+            "txn_of_many_parts_behind_a_group",
+            "KV/Txn",
+            &[[vec![0x7b, 0x7c], long(2, "").repeat(TXN_PARTS_MAX + 1)].concat()],
+        ),
+        call("txn_of_many_parts_below", "KV/Txn", &[below(20)]),
+        call("renewals", "LeaseKeepAlive", &[renewal(3), renewal(0)]),
+        call("user", "UserAdd", &[user]),
+        call(
+            "permission",
+            "RoleGrantPermission",
+            &[[long(1, "r"), long(2, permission)].concat()],
+        ),
+        call(
+            "member",
+            "MemberAdd",
+            &[long(1, "https://n4@10.0.0.4:7401")],
+        ),
+        // Lists of nothing take more than their length.
+        call(
+            "member_of_many_urls",
+            "MemberAdd",
+            &[long(1, "").repeat(4_100)],
+        ),
+        seed(
+            "etcd_requests",
+            "long_claim",
+            [place("KV/Put"), 0, 0x7f, 0, 0, 0, 1],
+        ),
+        seed(
+            "etcd_requests",
+            "compressed",
+            [place("KV/Put"), 1, 0, 0, 0, 0],
+        ),
+        seed(
+            "etcd_requests",
+            "cut",
+            [place("KV/Put"), 0, 0, 0, 0, 9, 0x0a, 3],
+        ),
+    ]
+}
