@@ -93,6 +93,8 @@ replays! {
     command_line
     #[cfg(feature = "cli")]
     etcd_requests
+    #[cfg(feature = "cli")]
+    etcd_json
 }
 
 /// What a fuzzer begins with: bytes that nobody chose.

@@ -94,6 +94,11 @@ pub const TARGETS: &[Target] = &[
     },
     #[cfg(feature = "cli")]
     Target {
+        name: "etcd_json",
+        run: etcd::json::etcd_json,
+    },
+    #[cfg(feature = "cli")]
+    Target {
         name: "command_line",
         run: command_line::command_line,
     },

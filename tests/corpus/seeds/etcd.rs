@@ -7,7 +7,9 @@ use super::{Seed, seed};
 
 /// Every seed of the targets of etcd.
 pub(super) fn all() -> Vec<Seed> {
-    requests()
+    let mut all = requests();
+    all.extend(texts());
+    all
 }
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
@@ -192,5 +194,73 @@ fn requests() -> Vec<Seed> {
             "cut",
             [place("KV/Put"), 0, 0, 0, 0, 9, 0x0a, 3],
         ),
+    ]
+}
+
+/// A text for a method, which arrives in pieces of so many bytes.
+fn json(name: &'static str, method: &str, piece_bytes: u8, text: &str) -> Seed {
+    let head = [place(method), piece_bytes - 1];
+    seed("etcd_json", name, [&head, text.as_bytes()].concat())
+}
+
+fn texts() -> Vec<Seed> {
+    let txn = r#"{"compare":[{"result":"EQUAL","target":"VERSION","key":"a2V5","version":"1"},
+        {"target":3,"key":"a2V5","value":"_-8"}],"success":[{"requestPut":{"key":"a2V5","value":
+        "dmFsdWU=","lease":"-1"}},{"request_txn":{"failure":[{"request_range":{"key":"AA==",
+        "limit":9007199254740993,"sort_order":"DESCEND"}}]}}],"else":[null,{"a":1.5e300}]}"#;
+    let deep = r#"{"success":[{"request_txn":"#.repeat(60);
+    let list = |element: &str, count: usize| format!("[{}]", vec![element; count].join(","));
+    vec![
+        json("txn", "KV/Txn", 9, txn),
+        json("deep", "KV/Txn", 200, &deep),
+        json(
+            "deep_unknown",
+            "KV/Put",
+            200,
+            &format!("{{\"x\":{}", "[".repeat(3_000)),
+        ),
+        json(
+            "watches",
+            "Watch/Watch",
+            1,
+            r#"{"create_request":{"key":"YQ","filters":["NOPUT",1],"watch_id":"7"}} {"progress_request":{}}"#,
+        ),
+        json(
+            "many_filters",
+            "Watch/Watch",
+            255,
+            &format!(r#"{{"create_request":{{"filters":{}}}}}"#, list("1", 3_000)),
+        ),
+        json(
+            "numbers",
+            "KV/Range",
+            255,
+            r#"{"limit":-1,"revision":"9223372036854775808","limit":1e3}"#,
+        ),
+        json(
+            "base64",
+            "KV/Put",
+            255,
+            "{\"key\":\"YW\\nJj\",\"value\":\"_w\"}",
+        ),
+        json(
+            "escapes",
+            "UserAdd",
+            255,
+            r#"{"name":"\u00e9\ud83d\ude00","password":"\ud800"}"#,
+        ),
+        json(
+            "twice",
+            "KV/Put",
+            255,
+            r#"{"key":"YQ==","key":"Yg==","value":null}"#,
+        ),
+        json(
+            "members",
+            "MemberAdd",
+            255,
+            r#"{"peerURLs":["https://n4@h:1","",""],"isLearner":true}"#,
+        ),
+        json("nothing", "Status", 255, ""),
     ]
 }
