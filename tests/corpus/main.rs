@@ -95,6 +95,8 @@ replays! {
     etcd_requests
     #[cfg(feature = "cli")]
     etcd_json
+    #[cfg(feature = "cli")]
+    bbolt_files
 }
 
 /// What a fuzzer begins with: bytes that nobody chose.

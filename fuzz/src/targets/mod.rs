@@ -99,6 +99,11 @@ pub const TARGETS: &[Target] = &[
     },
     #[cfg(feature = "cli")]
     Target {
+        name: "bbolt_files",
+        run: etcd::bolt::bbolt_files,
+    },
+    #[cfg(feature = "cli")]
+    Target {
         name: "command_line",
         run: command_line::command_line,
     },

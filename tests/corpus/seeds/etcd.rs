@@ -9,6 +9,7 @@ use super::{Seed, seed};
 pub(super) fn all() -> Vec<Seed> {
     let mut all = requests();
     all.extend(texts());
+    all.extend(files());
     all
 }
 
@@ -263,4 +264,70 @@ fn texts() -> Vec<Seed> {
         ),
         json("nothing", "Status", 255, ""),
     ]
+}
+
+/// A file with these buckets of [`bbolt_files`](super::super::targets::etcd::bolt::bbolt_files), and changes to
+/// it.
+fn file(name: &'static str, how: u8, chosen: u8, rest: &[&[u8]]) -> Seed {
+    let head = [how | 1, chosen];
+    seed(
+        "bbolt_files",
+        name,
+        [&head, rest.concat().as_slice()].concat(),
+    )
+}
+
+fn files() -> Vec<Seed> {
+    const PUT_RIGHT: u8 = 0x80;
+    const KEYS: u8 = 1 << 2;
+    const LEASES: u8 = 1 << 3;
+    const META: u8 = 1 << 4;
+    const OTHER: u8 = 1 << 5;
+    // A step of the revision, a number, a key, then what is written.
+    let put: &[u8] = &[1, 0, 1, 0, 2, 1, 3, b'v', b'a', b'l', 1];
+    let delete: &[u8] = &[1, 0, 1, 3];
+    let lease: &[u8] = &[1, 1, 60];
+    let compaction: &[u8] = &[1, 0, 2];
+    let long: &[u8] = &[1, 40, 255, 3, b'k', b'e', b'y'];
+    let of_etcd = [lease, &[1], compaction].concat();
+    let keys = [&[3], put, delete, put].concat();
+    let versions = [&[40][..], &put.repeat(40)].concat();
+    let copies = leasehold::etcd::doors::write_bolt(&[(
+        "key".to_owned(),
+        vec![(b"k".to_vec(), b"v".to_vec())],
+    )]);
+    vec![
+        file("snapshot", 0, KEYS | LEASES | META, &[&keys, &of_etcd]),
+        file("versions", 0, KEYS, &[&versions]),
+        file("long", 0, OTHER, &[long]),
+        // The newer meta page names another root; its checksum is put right.
+        file("other_root", PUT_RIGHT, KEYS, &[&keys, &[1, 2, 8, 0, 3]]),
+        file("in_a_circle", 0, KEYS, &[&keys, &[4, 3, 0, 3, 4, 3, 1, 4]]),
+        file("cut", 0, KEYS, &[&keys, &[4, 7, 9]]),
+        file("page_for_another", 0, KEYS, &[&keys, &[3, 5, 4, 3, 6, 3]]),
+        // Every element is as long as its page: what there is to read is a hundred times the file.
+        seed("bbolt_files", "overlaid", overlaid(&copies)),
+        seed("bbolt_files", "bytes", [0, 1, 2, 3]),
+    ]
+}
+
+/// The bytes of a file whose one leaf of keys has elements that all go on to the end of the page.
+fn overlaid(file: &[u8]) -> Vec<u8> {
+    const PAGE: usize = 4096;
+    const COUNT: usize = 200;
+    let mut file = file.to_vec();
+    let leaf = &mut file[3 * PAGE..4 * PAGE];
+    leaf[10..12].copy_from_slice(&(COUNT as u16).to_le_bytes());
+    for place in 0..COUNT {
+        let at = 16 + 16 * place;
+        // Keys of three bytes, each one byte behind the other.
+        let key_at = 16 + 16 * COUNT + place;
+        let value = PAGE - key_at - 3;
+        let fields = [0, (key_at - at) as u32, 3, value as u32];
+        for (field, value) in fields.into_iter().enumerate() {
+            leaf[at + 4 * field..at + 4 * field + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        leaf[key_at] = place as u8 + 1;
+    }
+    [&[0], file.as_slice()].concat()
 }

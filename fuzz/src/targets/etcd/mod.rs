@@ -1,5 +1,6 @@
 //! What clients and operators of etcd bring along.
 
+pub mod bolt;
 pub mod json;
 pub mod requests;
 pub mod said;

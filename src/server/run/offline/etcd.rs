@@ -90,10 +90,29 @@ pub(super) fn import(path: &Path, state: &Path, without_users: bool) -> Result<L
         return Err(EtcdFault::Users);
     }
     let mut store = StateStore::open(state, &StoreOptions::default())?;
-    snapshot.load_into(&mut store)?;
+    snapshot.load(|part| {
+        store.load(part)??;
+        Ok(())
+    })?;
     let last = store.reader().snapshot()?.applied();
     store.close()?;
     Ok(last)
+}
+
+/// What is taken from a snapshot of etcd that is `file`, part by part; for who tries files.
+///
+/// # Errors
+/// It is none, or is damaged.
+#[doc(hidden)]
+pub fn etcd_parts(file: &[u8]) -> Result<Vec<LoadedPart>, EtcdFault> {
+    let mut snapshot = Snapshot::read(io::Cursor::new(file), file.len() as u64)?;
+    snapshot.has_users()?;
+    let mut parts = Vec::new();
+    snapshot.load(|part| {
+        parts.push(part);
+        Ok(())
+    })?;
+    Ok(parts)
 }
 
 /// A snapshot that is being read.
@@ -204,7 +223,11 @@ impl<F: Read + Seek> Snapshot<F> {
         Ok(leases)
     }
 
-    fn load_into(&mut self, store: &mut StateStore) -> Result<(), EtcdFault> {
+    /// Hands what it holds to `load`, part by part.
+    fn load(
+        &mut self,
+        mut load: impl FnMut(LoadedPart) -> Result<(), EtcdFault>,
+    ) -> Result<(), EtcdFault> {
         let compact_revision = self.compact_revision()?;
         let mut part = LoadedPart {
             leases: self.leases()?,
@@ -223,12 +246,11 @@ impl<F: Read + Seek> Snapshot<F> {
                     compact_revision,
                     ..LoadedPart::default()
                 };
-                store.load(std::mem::replace(&mut part, next))??;
+                load(std::mem::replace(&mut part, next))?;
             }
             Ok(())
         })?;
-        store.load(part)??;
-        Ok(())
+        load(part)
     }
 }
 

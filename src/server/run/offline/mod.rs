@@ -25,6 +25,8 @@ use crate::wire::state::ReadFault;
 pub use check::{Finding, StateHash};
 pub use dump::DumpedEntry;
 pub use etcd::EtcdFault;
+#[doc(hidden)]
+pub use etcd::etcd_parts;
 pub use force::{ForceOutcome, force_new_cluster};
 pub use restore::{NewMember, RestoredMember, cluster_of_certificate, restore};
 
