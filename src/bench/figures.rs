@@ -19,7 +19,7 @@ pub fn number_text(number: f64) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(' ');
+            text.push(',');
         }
         text.push(digit);
     }

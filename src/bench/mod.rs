@@ -40,8 +40,8 @@ use std::io::Write;
 
 pub use stopwatch::{Stopwatch, Wall};
 
-use crate::cli::arguments::GlobalArgs;
 use crate::cli::arguments::bench::BenchCommand;
+use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::failure::Failure;
 
 /// Carries out `leasehold bench`.
@@ -53,6 +53,16 @@ pub fn run(
     global: &GlobalArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    let has_table = !matches!(
+        command,
+        BenchCommand::LeaseExpiry(_) | BenchCommand::Watch(_)
+    );
+    if global.output == Format::Table && !has_table {
+        return Err(Failure::usage(
+            "the report of this load is told in sentences and has no table: leave out `-o table`, or \
+             choose json or fields",
+        ));
+    }
     match command {
         BenchCommand::Get(arguments) => mixed::run(1.0, &arguments, global, out),
         BenchCommand::Put(arguments) => mixed::run(0.0, &arguments, global, out),

@@ -150,7 +150,6 @@ pub fn run(
     flags: Vec<(String, String)>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    print::fit_to_terminal();
     let program = || self::command(&settings());
     commands::run(command, global, flags, program, &Sdk, out)
 }
@@ -159,6 +158,7 @@ pub fn run(
 pub fn printing(
     command: impl FnOnce(&mut io::BufWriter<io::Stdout>) -> Result<(), Failure>,
 ) -> ExitCode {
+    print::fit_to_output();
     // Raw: what strips colours for pipes would strip bytes of keys and values as well.
     let mut out = io::BufWriter::new(io::stdout());
     let result = command(&mut out);

@@ -214,7 +214,7 @@ fn a_terminal_gets_colours_and_tables_that_fit(cluster: &Cluster) {
     let address = node.client.to_string();
     for (verb, titles) in [
         ("doctor -o table", &["CHECK", "WHERE"][..]),
-        ("endpoint status -o table", &["ENDPOINT", "LEASE REMAINING"]),
+        ("endpoint status -o table", &["ENDPOINT", "LEASE LEFT"]),
         ("member list -o table", &["CLIENT ADDRS", "IS LEARNER"]),
         ("top --once", &["NODE", "APPLIED", "READS/S LEASE"]),
     ] {

@@ -50,6 +50,7 @@ mod slow;
 mod snapshots;
 mod streams;
 mod supervised;
+mod tables;
 mod traces;
 mod transactions;
 mod verify;

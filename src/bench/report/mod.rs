@@ -24,7 +24,7 @@ use super::tally::{Latencies, Series};
 use crate::api::Consistency;
 use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::failure::Failure;
-use crate::cli::print::{Align, table};
+use crate::cli::print::{Align, table_of_most};
 
 /// The name of the JSON document's shape.
 const SCHEMA: &str = "leasehold-bench/1";
@@ -225,7 +225,7 @@ impl Report {
             ("SERVER CPU/OP", Align::Right),
         ];
         let rows = self.runs.iter().flat_map(Run::rows);
-        table(out, &columns, rows)?;
+        table_of_most(out, &columns, &["P90", "P99.9", "STORE"], rows)?;
         self.print_remarks(out)
     }
 
@@ -483,7 +483,7 @@ impl Run {
     fn path_text(&self) -> String {
         let all: u64 = self.read_paths.values().sum();
         let share = |(path, count): (&&str, &u64)| {
-            format!("{path} {:.2} %", 100.0 * *count as f64 / all as f64)
+            format!("{path} {:.2}%", 100.0 * *count as f64 / all as f64)
         };
         let shares: Vec<String> = self.read_paths.iter().map(share).collect();
         shares.join(" ")

@@ -87,7 +87,7 @@ fn the_summary_says_what_was_done_and_how_long_it_took() {
     let report = report(vec![run("leasehold", &plan(1.0, None), &gets, &[], 0)]);
     assert_eq!(
         printed(&report, Format::Simple),
-        "Summary  leasehold get: 1 000 ops/s  p50 61µs p99 61µs p99.9 61µs  path: lease 100.00 %  \
+        "Summary  leasehold get: 1,000 ops/s  p50 61µs p99 61µs p99.9 61µs  path: lease 100.00%  \
          server CPU 5.00µs/op\n"
     );
 }
@@ -262,8 +262,8 @@ fn the_percentile_file_reaches_from_the_first_value_to_the_last() {
 fn numbers_and_latencies_read_well() {
     assert_eq!(number_text(0.4), "0");
     assert_eq!(number_text(999.0), "999");
-    assert_eq!(number_text(1_000.0), "1 000");
-    assert_eq!(number_text(1_234_567.4), "1 234 567");
+    assert_eq!(number_text(1_000.0), "1,000");
+    assert_eq!(number_text(1_234_567.4), "1,234,567");
     for (micros, text) in [
         (0.0, "0µs"),
         (0.524, "0.52µs"),

@@ -1,5 +1,6 @@
 //! The commands of users and roles.
 
+use std::io;
 use std::io::Write;
 
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::cli::arguments::Format;
 use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
-use crate::cli::print::{View, escaped};
+use crate::cli::print::{Align, View, escaped, fields, line, row, table};
 use crate::cli::{password, pki};
 
 /// A command about who may do what.
@@ -66,11 +67,37 @@ pub(super) async fn run(
         }
     };
     match view.format {
-        Format::Json => writeln!(out, "{document}")?,
-        _ if sentence.is_empty() => {}
-        _ => writeln!(out, "{sentence}")?,
+        Format::Json => line(out, &document)?,
+        Format::Fields => fields(out, &document)?,
+        Format::Table => tabled(out, &document)?,
+        Format::Simple if sentence.is_empty() => {}
+        Format::Simple => writeln!(out, "{sentence}")?,
     }
     Ok(())
+}
+
+/// A row for each name or permission of a list, and one row for anything else.
+fn tabled(out: &mut impl Write, document: &Value) -> io::Result<()> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = |list: &[Value]| -> Vec<Vec<String>> {
+        let row = |it: &Value| match it.as_str() {
+            Some(name) => vec![escaped(View::default(), name.as_bytes())],
+            None => vec![text(&it["kind"]), text(&it["keys"])],
+        };
+        list.iter().map(row).collect()
+    };
+    const PERMISSION: [(&str, Align); 2] = [("PERMISSION", Align::Left), ("KEYS", Align::Left)];
+    for (list, columns) in [
+        ("users", &[("USER", Align::Left)][..]),
+        ("roles", &[("ROLE", Align::Left)]),
+        ("permissions", &PERMISSION),
+    ] {
+        let is_user = document.get("user").is_some();
+        if let Some(list) = document[list].as_array().filter(|_| !is_user) {
+            return table(out, columns, rows(list).into_iter());
+        }
+    }
+    row(out, document)
 }
 
 /// Says before access control is enabled that this client will be refused, if it will be.

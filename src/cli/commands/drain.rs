@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::cli::arguments::{DrainArgs, Format, GlobalArgs};
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::print::{fields, line};
+use crate::cli::print::{fields, line, row};
 
 /// How long a drain takes at most, and more: the hand-over and what is in flight have two seconds each.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,7 +54,8 @@ pub(super) fn run(
     match global.output {
         Format::Json => line(out, &document)?,
         Format::Fields => fields(out, &document)?,
-        Format::Simple | Format::Table => writeln!(out, "{}", sentence(&document))?,
+        Format::Table => row(out, &document)?,
+        Format::Simple => writeln!(out, "{}", sentence(&document))?,
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ use super::arguments::{AlarmCommand, Command, Format, GlobalArgs};
 use super::connection::{Connection, Connector, Surroundings, Target};
 use super::doctor;
 use super::failure::Failure;
-use super::print::View;
+use super::print::{self, View};
 use crate::version;
 
 /// Carries a command out and prints what came of it. `flags` are settings of a node, `program` describes
@@ -174,14 +174,14 @@ async fn on_cluster(
 
 fn print_version(format: Format, out: &mut impl Write) -> io::Result<()> {
     let (version, commit, rustc) = (version::VERSION, version::COMMIT, version::RUSTC);
+    let document = serde_json::json!({
+        "leasehold": version, "commit": commit, "rustc": rustc,
+    });
     match format {
-        Format::Json => {
-            let value = serde_json::json!({
-                "leasehold": version, "commit": commit, "rustc": rustc,
-            });
-            writeln!(out, "{value}")
-        }
-        _ => writeln!(out, "leasehold {version} (commit {commit}, rustc {rustc})"),
+        Format::Json => print::line(out, &document),
+        Format::Fields => print::fields(out, &document),
+        Format::Table => print::row(out, &document),
+        Format::Simple => writeln!(out, "leasehold {version} (commit {commit}, rustc {rustc})"),
     }
 }
 

@@ -12,11 +12,11 @@ use crate::cli::arguments::offline::{
 use crate::cli::arguments::{Format, GlobalArgs};
 use crate::cli::failure::Failure;
 use crate::cli::panics::Ends;
-use crate::cli::print::{Parts, View};
+use crate::cli::print::{Align, Parts, View};
 use crate::cli::{panics, print};
 use crate::server::disk::store::contains_panic;
 use crate::server::run::offline;
-use crate::server::run::offline::{NewMember, OfflineError, RestoredMember, StoppedNode};
+use crate::server::run::offline::{Finding, NewMember, OfflineError, RestoredMember, StoppedNode};
 
 /// Does it, and prints what came of it.
 pub(super) fn run(
@@ -48,18 +48,24 @@ fn refused(error: OfflineError) -> Failure {
 
 fn check(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), Failure> {
     let findings = node.check();
+    if format == Format::Table {
+        let columns = [("VERDICT", Align::Left), ("FINDING", Align::Left)];
+        let rows = findings
+            .iter()
+            .map(|finding| vec![verdict(finding).to_owned(), finding.text.clone()]);
+        print::table(out, &columns, rows)?;
+    }
     for finding in &findings {
-        let verdict = match finding.is_damage {
-            true => "DAMAGED",
-            false => "ok",
-        };
         match format {
             Format::Json => writeln!(
                 out,
                 "{}",
                 serde_json::json!({ "damaged": finding.is_damage, "finding": finding.text })
             )?,
-            _ => writeln!(out, "{verdict:<8} {}", finding.text)?,
+            Format::Table => {}
+            Format::Simple | Format::Fields => {
+                writeln!(out, "{:<8} {}", verdict(finding), finding.text)?;
+            }
         }
     }
     let damaged = findings.iter().filter(|finding| finding.is_damage).count();
@@ -69,6 +75,13 @@ fn check(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(),
         more => Err(Failure::refused(format!(
             "{more} things are damaged: see above"
         ))),
+    }
+}
+
+fn verdict(finding: &Finding) -> &'static str {
+    match finding.is_damage {
+        true => "DAMAGED",
+        false => "ok",
     }
 }
 
@@ -84,7 +97,8 @@ fn hash(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), 
     match format {
         Format::Json => writeln!(out, "{document}")?,
         Format::Fields => print::fields(out, &document)?,
-        Format::Simple | Format::Table => {
+        Format::Table => print::row(out, &document)?,
+        Format::Simple => {
             writeln!(out, "{}, {}, {}", found.hash, found.revision, found.applied)?;
         }
     }
@@ -92,12 +106,13 @@ fn hash(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), 
 }
 
 fn keys(node: &StoppedNode, global: &GlobalArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if global.output == Format::Table {
+        return Err(Failure::usage(
+            "dump-kv prints keys as it reads them, and a table would hold all of them in memory              first: leave out `-o table`, or choose json or fields",
+        ));
+    }
     let view = View {
-        // A table holds all of it in memory.
-        format: match global.output {
-            Format::Table => Format::Simple,
-            format => format,
-        },
+        format: global.output,
         hex: global.hex,
     };
     let header = ResponseHeader::default();
@@ -116,6 +131,12 @@ fn keys(node: &StoppedNode, global: &GlobalArgs, out: &mut impl Write) -> Result
 }
 
 fn log(node: &StoppedNode, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    if format == Format::Table {
+        return Err(Failure::usage(
+            "dump-log prints entries one after the other, and has no table: leave out `-o table`, \
+             or choose json",
+        ));
+    }
     for entry in node.dump_log().map_err(refused)? {
         let (id, what, bytes) = (entry.id, entry.what, entry.bytes);
         let written: io::Result<()> = match format {
@@ -272,7 +293,8 @@ fn show(
     match format {
         Format::Json => writeln!(out, "{document}")?,
         Format::Fields => print::fields(out, &document)?,
-        Format::Simple | Format::Table => {
+        Format::Table => print::row(out, &document)?,
+        Format::Simple => {
             let of_log = match entries {
                 Some(entries) => format!(", {entries} entries taken from the log"),
                 None => " (the same on every member)".to_owned(),

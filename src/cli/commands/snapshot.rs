@@ -211,7 +211,7 @@ mod tests {
         std::fs::write(&file, backup()).unwrap();
         let size = backup().len();
         let simple = run(status, &file, Format::Simple).unwrap();
-        assert_eq!(simple, format!("00000000, 1, 0, {size} B\n"));
+        assert_eq!(simple, format!("00000000, 1, 0, {size}B\n"));
         let json = run(status, &file, Format::Json).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["revision"], 1);

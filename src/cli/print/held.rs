@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::json::{fields, line};
-use super::text::{View, raw_line};
+use super::table::table_of_one;
+use super::text::{View, escaped, raw_line};
 use crate::cli::arguments::Format;
 
 /// A lock that is held: its key, and its fencing token.
@@ -27,7 +28,12 @@ pub fn locked(
         "fencing_token": token,
         "lease": lease,
     });
-    show(out, view, &document, |out| {
+    let cells = [
+        ("KEY", escaped(view, key)),
+        ("FENCING TOKEN", token.to_string()),
+        ("LEASE", format!("{lease:016x}")),
+    ];
+    show(out, view, &document, &cells, |out| {
         raw_line(out, view, key)?;
         writeln!(out, "{token}")
     })
@@ -49,7 +55,12 @@ pub fn leads(
         "value": STANDARD.encode(value),
         "fencing_token": token,
     });
-    show(out, view, &document, |out| {
+    let cells = [
+        ("KEY", escaped(view, key)),
+        ("VALUE", escaped(view, value)),
+        ("FENCING TOKEN", token.to_string()),
+    ];
+    show(out, view, &document, &cells, |out| {
         raw_line(out, view, key)?;
         raw_line(out, view, value)
     })
@@ -59,12 +70,14 @@ fn show<W: Write>(
     out: &mut W,
     view: View,
     document: &Value,
+    cells: &[(&str, String)],
     simple: impl FnOnce(&mut W) -> io::Result<()>,
 ) -> io::Result<()> {
     match view.format {
         Format::Json => line(out, document),
         Format::Fields => fields(out, document),
-        Format::Simple | Format::Table => simple(out),
+        Format::Table => table_of_one(out, cells),
+        Format::Simple => simple(out),
     }
 }
 
@@ -87,6 +100,11 @@ mod tests {
         let document: Value = serde_json::from_str(&shown(Format::Json, true)).unwrap();
         let expected = json!({"key": "bC8xZg==", "fencing_token": 7, "lease": 31});
         assert_eq!(document, expected);
+        let table = shown(Format::Table, true);
+        assert!(
+            table.contains("| l/1f |             7 | 000000000000001f |"),
+            "{table}"
+        );
         assert!(shown(Format::Fields, false).contains("\"fencing_token\" : 7\n"));
     }
 }

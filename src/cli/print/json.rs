@@ -9,7 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::text::event_kind;
+use super::table::table_of_one;
+use super::text::{View, escaped, event_kind};
 use crate::api::{
     DeleteRangeResponse, KeyValue, PutResponse, RangeResponse, ReadInfo, ResponseHeader,
     TxnOpResponse, TxnResponse,
@@ -39,6 +40,52 @@ fn fields_below(out: &mut impl Write, way: &str, value: &serde_json::Value) -> i
             })
         }
         leaf => writeln!(out, "\"{way}\" : {leaf}"),
+    }
+}
+
+/// Names under which a document holds an id as a number: people see and type these in hexadecimal.
+const IDS: [&str; 5] = ["id", "lease", "member_id", "from", "to"];
+
+/// A whole document as a table of one row: a column for each of its leaves, a list of names or numbers
+/// in one cell.
+///
+/// # Errors
+/// Those of `out`.
+pub fn row(out: &mut impl Write, document: &serde_json::Value) -> io::Result<()> {
+    let mut cells = Vec::new();
+    cells_below(&mut cells, "", document);
+    let cells: Vec<(&str, String)> = cells
+        .iter()
+        .map(|(title, cell)| (title.as_str(), cell.clone()))
+        .collect();
+    table_of_one(out, &cells)
+}
+
+fn cells_below(cells: &mut Vec<(String, String)>, way: &str, value: &serde_json::Value) {
+    use serde_json::Value;
+    let text = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => escaped(View::default(), text.as_bytes()),
+        other => other.to_string(),
+    };
+    match value {
+        Value::Object(inner) => {
+            for (name, value) in inner {
+                let title = format!("{way} {}", name.replace('_', " ").to_uppercase());
+                let id = value
+                    .as_u64()
+                    .or_else(|| value.as_i64().map(i64::cast_unsigned));
+                match id.filter(|_| IDS.contains(&name.as_str())) {
+                    Some(id) => cells.push((title.trim().to_owned(), format!("{id:016x}"))),
+                    None => cells_below(cells, title.trim(), value),
+                }
+            }
+        }
+        Value::Array(inner) => {
+            let inner: Vec<String> = inner.iter().map(text).collect();
+            cells.push((way.to_owned(), inner.join(" ")));
+        }
+        leaf => cells.push((way.to_owned(), text(leaf))),
     }
 }
 

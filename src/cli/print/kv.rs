@@ -39,7 +39,8 @@ fn get_below(
     range: &RangeResponse,
 ) -> io::Result<()> {
     match view.format {
-        Format::Table if parts != Parts::Count => table::key_values(out, view, parts, &range.kvs),
+        Format::Table if parts == Parts::Count => cell(out, "COUNT", range.count),
+        Format::Table => table::key_values(out, view, parts, &range.kvs),
         Format::Fields => get_fields(out, view, parts, range),
         _ => get_simple(out, view, parts, range),
     }
@@ -58,14 +59,20 @@ pub fn put(
     match view.format {
         Format::Json => return json::put(out, header, put),
         Format::Fields => header_fields(out, header)?,
-        Format::Simple | Format::Table => {}
+        Format::Table => {
+            cell(out, "REVISION", header.revision)?;
+            return previous(out, view, put.prev_kv.as_slice());
+        }
+        Format::Simple => {}
     }
     put_below(out, view, put)
 }
 
 fn put_below(out: &mut impl Write, view: View, put: &PutResponse) -> io::Result<()> {
-    if view.format != Format::Fields {
-        writeln!(out, "OK")?;
+    match view.format {
+        Format::Fields => {}
+        Format::Table => cell(out, "PUT", "OK")?,
+        _ => writeln!(out, "OK")?,
     }
     previous(out, view, put.prev_kv.as_slice())
 }
@@ -102,6 +109,7 @@ pub fn delete(
 fn delete_below(out: &mut impl Write, view: View, delete: &DeleteRangeResponse) -> io::Result<()> {
     match view.format {
         Format::Fields => writeln!(out, "\"Deleted\" : {}", delete.deleted)?,
+        Format::Table => cell(out, "DELETED", delete.deleted)?,
         _ => writeln!(out, "{}", delete.deleted)?,
     }
     previous(out, view, &delete.prev_kvs)
@@ -137,6 +145,7 @@ fn txn_below(
 ) -> io::Result<()> {
     match (view.format, txn.succeeded) {
         (Format::Fields, succeeded) => writeln!(out, "\"Succeeded\" : {succeeded}")?,
+        (Format::Table, succeeded) => cell(out, "SUCCEEDED", succeeded)?,
         (_, true) => writeln!(out, "SUCCESS")?,
         (_, false) => writeln!(out, "FAILURE")?,
     }
@@ -209,8 +218,14 @@ pub fn compacted(
     match view.format {
         Format::Json => json::compacted(out, header),
         Format::Fields => header_fields(out, header),
-        Format::Simple | Format::Table => writeln!(out, "compacted revision {revision}"),
+        Format::Table => cell(out, "COMPACTED REVISION", revision),
+        Format::Simple => writeln!(out, "compacted revision {revision}"),
     }
+}
+
+/// A table of one cell.
+fn cell(out: &mut impl Write, title: &str, told: impl ToString) -> io::Result<()> {
+    table::table_of_one(out, &[(title, told.to_string())])
 }
 
 fn get_simple(

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::json::{fields, line};
+use super::json::{fields, line, row};
 use super::table::{Align, table};
 use super::text::{View, escaped};
 use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse};
@@ -104,6 +104,14 @@ pub fn time_to_live(
         let keys: Vec<String> = info.keys.iter().map(|key| escaped(view, key)).collect();
         sentence.push_str(&format!(", attached keys([{}])", keys.join(" ")));
     }
+    if view.format == Format::Table {
+        list(out, view, std::slice::from_ref(info))?;
+        let keys = info.keys.iter().map(|key| vec![escaped(view, key)]);
+        return match info.keys.is_empty() {
+            true => Ok(()),
+            false => table(out, &[("ATTACHED KEY", Align::Left)], keys),
+        };
+    }
     show(out, view, &sentence, &document(info))
 }
 
@@ -150,7 +158,8 @@ fn show(out: &mut impl Write, view: View, sentence: &str, document: &Value) -> i
     match view.format {
         Format::Json => line(out, document),
         Format::Fields => fields(out, document),
-        Format::Simple | Format::Table => writeln!(out, "{sentence}"),
+        Format::Table => row(out, document),
+        Format::Simple => writeln!(out, "{sentence}"),
     }
 }
 
@@ -220,6 +229,13 @@ mod tests {
         let expected = "lease 32695410dcc0ca06 granted with TTL(60s), remaining(47.212s), \
                         attached keys([foo1 foo2])\n";
         assert_eq!(told, expected);
+        let view = View {
+            format: Format::Table,
+            hex: false,
+        };
+        let told = shown(|out, _| time_to_live(out, view, true, &info));
+        assert!(told.contains("| 32695410dcc0ca06 |"), "{told}");
+        assert!(told.contains("\n| foo2         |\n"), "{told}");
         let grant = LeaseGrantResponse {
             id: 31,
             ttl_ms: 1_500,
@@ -230,6 +246,11 @@ mod tests {
         let told = shown(|out, view| granted(out, view, &grant));
         let expected = "lease 000000000000001f granted with TTL(1.5s) name(server1Lease)\n";
         assert_eq!(told, expected);
+        let told = shown(|out, _| granted(out, view, &grant));
+        assert!(
+            told.contains("| 000000000000001f | server1Lease |"),
+            "{told}"
+        );
         let clamped = LeaseGrantResponse {
             ttl_ms: 500,
             requested_ttl_ms: 1,

@@ -16,11 +16,11 @@ mod table;
 mod text;
 
 pub use self::alarms::alarms;
-pub use self::json::{fields, key_value_line, line};
+pub use self::json::{fields, key_value_line, line, row};
 pub use self::kv::{compacted, delete, get, put, txn, watched};
 pub use self::status::{EndpointHealth, EndpointStatus, health, moved, size, status};
 pub(in crate::cli) use self::table::lines;
-pub use self::table::{Align, fit_to_terminal, table, table_of_most, terminal};
+pub use self::table::{Align, fit_to_output, table, table_of_most, table_of_one, terminal};
 pub use self::text::{Parts, View};
 pub(in crate::cli) use self::text::{escaped, event_kind};
 

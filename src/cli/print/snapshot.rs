@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::json;
 use super::status::size;
-use super::table::{Align, table};
+use super::table::table_of_one;
 use crate::cli::arguments::Format;
 use crate::wire::state::StateSummary;
 
@@ -79,21 +79,7 @@ pub fn status(
         ),
         Format::Json => json::line(out, &document),
         Format::Fields => fields(out, &document),
-        Format::Table => table(
-            out,
-            &[
-                ("HASH", Align::Left),
-                ("REVISION", Align::Right),
-                ("TOTAL KEYS", Align::Right),
-                ("TOTAL SIZE", Align::Right),
-            ],
-            std::iter::once(vec![
-                document.short_hash().to_owned(),
-                document.revision.to_string(),
-                document.total_key.to_string(),
-                size(bytes),
-            ]),
-        ),
+        Format::Table => row(out, &document, bytes),
     }
 }
 
@@ -110,7 +96,8 @@ pub fn verified(
 ) -> io::Result<()> {
     let document = Document::new(summary, bytes);
     match format {
-        Format::Simple | Format::Table => writeln!(
+        Format::Table => row(out, &document, bytes),
+        Format::Simple => writeln!(
             out,
             "{file}: sound, {} chunks, {} records, revision {}, content hash {}",
             document.chunks, document.records, document.revision, document.hash
@@ -133,7 +120,8 @@ pub fn saved(
 ) -> io::Result<()> {
     let document = Document::new(summary, bytes);
     match format {
-        Format::Simple | Format::Table => writeln!(
+        Format::Table => row(out, &document, bytes),
+        Format::Simple => writeln!(
             out,
             "snapshot of revision {} saved to {file}: {} keys, {}, hash {}",
             document.revision,
@@ -144,6 +132,18 @@ pub fn saved(
         Format::Json => json::line(out, &document),
         Format::Fields => fields(out, &document),
     }
+}
+
+fn row(out: &mut impl Write, document: &Document, bytes: u64) -> io::Result<()> {
+    table_of_one(
+        out,
+        &[
+            ("HASH", document.short_hash().to_owned()),
+            ("REVISION", document.revision.to_string()),
+            ("TOTAL KEYS", document.total_key.to_string()),
+            ("TOTAL SIZE", size(bytes)),
+        ],
+    )
 }
 
 fn fields(out: &mut impl Write, document: &Document) -> io::Result<()> {

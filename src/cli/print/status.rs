@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::json;
-use super::table::{Align, table};
+use super::table::{Align, table, table_of_one};
 use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
 use crate::cli::arguments::Format;
 use crate::types::NodeId;
@@ -126,13 +126,17 @@ pub fn moved(
             writeln!(out, "\"From\" : {}", from.0)?;
             to.map_or(Ok(()), |to| writeln!(out, "\"To\" : {}", to.0))
         }
-        (_, Some(to)) => writeln!(
+        (Format::Table, to) => table_of_one(
+            out,
+            &[("FROM", id(from)), ("TO", to.map(id).unwrap_or_default())],
+        ),
+        (Format::Simple, Some(to)) => writeln!(
             out,
             "Leadership transferred from {} to {}",
             id(from),
             id(to)
         ),
-        (_, None) => writeln!(out, "Leadership given up by {}", id(from)),
+        (Format::Simple, None) => writeln!(out, "Leadership given up by {}", id(from)),
     }
 }
 
@@ -217,7 +221,7 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
         ("APPLIED", Align::Right),
         ("USED/QUOTA", Align::Right),
         ("LEASE VALID", Align::Left),
-        ("LEASE REMAINING", Align::Right),
+        ("LEASE LEFT", Align::Right),
         ("LEASE MARGIN", Align::Right),
     ];
     let rows = all.iter().map(|one| {
@@ -358,7 +362,7 @@ fn short(duration: Duration) -> String {
         .replace(' ', "")
 }
 
-/// A number of bytes, as etcdctl shows sizes: `25 kB`.
+/// A number of bytes, as etcdctl shows sizes but for the blank, which would end a word: `25kB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut scaled = bytes as f64;
@@ -368,8 +372,8 @@ pub fn size(bytes: u64) -> String {
         unit += 1;
     }
     match unit > 0 && scaled < 9.95 {
-        true => format!("{scaled:.1} {}", UNITS[unit]),
-        false => format!("{scaled:.0} {}", UNITS[unit]),
+        true => format!("{scaled:.1}{}", UNITS[unit]),
+        false => format!("{scaled:.0}{}", UNITS[unit]),
     }
 }
 
@@ -380,12 +384,12 @@ mod tests {
     #[test]
     fn sizes_and_durations_are_short() {
         for (bytes, expected) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1_000, "1.0 kB"),
-            (25_300, "25 kB"),
-            (999_600, "1.0 MB"),
-            (u64::MAX, "18446744 TB"),
+            (0, "0B"),
+            (999, "999B"),
+            (1_000, "1.0kB"),
+            (25_300, "25kB"),
+            (999_600, "1.0MB"),
+            (u64::MAX, "18446744TB"),
         ] {
             assert_eq!(size(bytes), expected);
         }

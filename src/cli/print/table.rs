@@ -1,8 +1,11 @@
 //! Tables, in etcdctl's look: as wide as what is in them.
 //!
-//! On a terminal that is not that wide, nothing is broken inside a word: a reader who searches for an id or an
-//! address wants to read it, and to copy it. What is looked at again and again leaves out columns then,
-//! and says which; everything else shows each row as a block of lines, one for each column.
+//! Where that is wider than the terminal, or than [`PAGE`] where there is none, the columns that say the
+//! same in every row are left out, and a line below the table has what they say. On a terminal that is not
+//! that wide even so, nothing is broken inside a word: a reader who searches for an id or an address wants to
+//! read it, and to copy it. What is looked at again and again leaves out more columns then, and says
+//! which; everything else shows each row as a block of lines, one for each column. Elsewhere a row stays
+//! a line, however long.
 
 use std::io;
 use std::io::{IsTerminal, Write};
@@ -64,18 +67,49 @@ pub(super) fn key_values(
 /// Of a terminal that says how broad it is, and not how high.
 const ROWS: u16 = 24;
 
-/// Whether tables fit the terminal that they are printed on. Never where programs read them, nor in
-/// tests: there a row is a line.
+/// Columns of a page that no terminal shows: a file, a ticket, a message.
+const PAGE: u16 = 100;
+
+/// Whether tables fit what they are printed on. Never in tests.
 static FITS: AtomicBool = AtomicBool::new(false);
 
-/// From here on tables fit the terminal that standard output is, if it is one. To be called by the
-/// process, before anything is printed there.
-pub fn fit_to_terminal() {
-    FITS.store(terminal().is_some(), Ordering::Relaxed);
+/// What a table is printed on.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    /// A terminal of so many columns: nothing may be wider.
+    Terminal(u16),
+    /// A page: columns are spared, but a row stays a line.
+    Page(u16),
+    /// As wide as it becomes.
+    Endless,
 }
 
-/// Number of leases to show columns and rows the terminal has that standard output is now, if it is
-/// one and says how broad it is.
+impl Room {
+    /// Read each time: a window may have been resized.
+    fn of_output() -> Self {
+        match terminal() {
+            _ if !FITS.load(Ordering::Relaxed) => Self::Endless,
+            Some((columns, _)) => Self::Terminal(columns),
+            None => Self::Page(PAGE),
+        }
+    }
+
+    fn width(self) -> usize {
+        match self {
+            Self::Terminal(width) | Self::Page(width) => width.into(),
+            Self::Endless => usize::MAX,
+        }
+    }
+}
+
+/// From here on tables fit what standard output is. To be called by the process, before anything is
+/// printed there.
+pub fn fit_to_output() {
+    FITS.store(true, Ordering::Relaxed);
+}
+
+/// How many columns and rows the terminal has that standard output is now, if it is one and says how
+/// broad it is.
 pub fn terminal() -> Option<(u16, u16)> {
     let output = io::stdout();
     if !output.is_terminal() {
@@ -89,12 +123,6 @@ pub fn terminal() -> Option<(u16, u16)> {
     (size.ws_col > 0).then_some((size.ws_col, rows))
 }
 
-/// What a table has room for. Read each time: the window may have been resized.
-fn width() -> Option<u16> {
-    let fits = FITS.load(Ordering::Relaxed);
-    fits.then(terminal).flatten().map(|(columns, _)| columns)
-}
-
 /// A table of text; or a block for each row, where the terminal is not wide enough for it.
 ///
 /// # Errors
@@ -104,7 +132,7 @@ pub fn table(
     columns: &[(&str, Align)],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
-    table_within(width(), out, columns, &[], rows)
+    table_within(Room::of_output(), out, columns, &[], rows)
 }
 
 /// As [`table`], but a narrow terminal is spared columns first: those of these titles, one after the
@@ -118,35 +146,103 @@ pub fn table_of_most(
     dispensable: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
-    table_within(width(), out, columns, dispensable, rows)
+    table_within(Room::of_output(), out, columns, dispensable, rows)
+}
+
+/// A table of one row: what a reply says, each thing below its title.
+///
+/// # Errors
+/// Those of `out`.
+pub fn table_of_one(out: &mut impl Write, cells: &[(&str, String)]) -> io::Result<()> {
+    let align = |cell: &str| match cell.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Align::Right,
+        false => Align::Left,
+    };
+    let columns = cells.iter().map(|(title, cell)| (*title, align(cell)));
+    let columns: Vec<(&str, Align)> = columns.collect();
+    let row = cells.iter().map(|(_, cell)| cell.clone()).collect();
+    table(out, &columns, std::iter::once(row))
 }
 
 fn table_within(
-    width: Option<u16>,
+    room: Room,
     out: &mut impl Write,
     columns: &[(&str, Align)],
     dispensable: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
     let rows: Vec<Vec<String>> = rows.collect();
-    let width = width.map_or(usize::MAX, usize::from);
-    for left_out in 0..=dispensable.len() {
-        let left_out = &dispensable[..left_out];
-        let grid = grid(columns, left_out, &rows);
-        // The first line is the rule above the titles.
-        if grid.find('\n').unwrap_or(grid.len()) > width {
+    let width = room.width();
+    let whole = grid(columns, &[], &rows);
+    if breadth(&whole) <= width {
+        return writeln!(out, "{whole}");
+    }
+    let same = same_in_all(columns, &rows);
+    let spared: Vec<&str> = dispensable
+        .iter()
+        .copied()
+        .filter(|title| same.iter().all(|(told, _)| told != title))
+        .collect();
+    for count in 0..=spared.len() {
+        let same_titles = same.iter().map(|(title, _)| *title);
+        let left_out: Vec<&str> = same_titles.chain(spared[..count].iter().copied()).collect();
+        let grid = grid(columns, &left_out, &rows);
+        let is_page = matches!(room, Room::Page(_)) && count == spared.len();
+        if breadth(&grid) > width && !is_page {
             continue;
         }
         writeln!(out, "{grid}")?;
-        if left_out.is_empty() {
-            return Ok(());
-        }
-        let note = format!("no room for {}", left_out.join(", "));
-        return lines(&note, width)
-            .iter()
-            .try_for_each(|line| writeln!(out, "{line}"));
+        let told = same.iter().map(|(title, cell)| match *cell {
+            "" => format!("no {title}"),
+            cell => format!("{title} {cell}"),
+        });
+        let told: Vec<String> = told.collect();
+        note(out, width, "the same in all rows: ", &told)?;
+        return note(out, width, "no room for ", &spared[..count]);
     }
     blocks(width, out, columns, &rows)
+}
+
+/// Columns, but for the first, that say the same in every row of several, or nothing at all, with what they
+/// say. It must be short: a sentence is no easier to read below the table.
+fn same_in_all<'a>(
+    columns: &[(&'a str, Align)],
+    rows: &'a [Vec<String>],
+) -> Vec<(&'a str, &'a str)> {
+    const LONGEST: usize = 40;
+    let [first, others @ ..] = rows else {
+        return Vec::new();
+    };
+    let titles = columns.iter().zip(first).enumerate().skip(1);
+    titles
+        .filter(|(index, (_, cell))| {
+            let is_same = others.iter().all(|row| row[*index] == **cell);
+            let tells = !others.is_empty() || cell.is_empty();
+            tells && is_same && characters(cell) <= LONGEST
+        })
+        .map(|(_, ((title, _), cell))| (*title, cell.as_str()))
+        .collect()
+}
+
+/// A line below a table, unless there is nothing to tell.
+fn note<T: AsRef<str>>(
+    out: &mut impl Write,
+    width: usize,
+    begin: &str,
+    told: &[T],
+) -> io::Result<()> {
+    if told.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<&str> = told.iter().map(AsRef::as_ref).collect();
+    lines(&format!("{begin}{}", told.join(", ")), width)
+        .iter()
+        .try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Of a grid: its first line is the rule above the titles.
+fn breadth(grid: &str) -> usize {
+    grid.find('\n').unwrap_or(grid.len())
 }
 
 /// As wide as it becomes, without the columns of some titles.
@@ -255,10 +351,10 @@ mod tests {
                 &format!("8211f1d0f64f326{node}"),
                 &format!("n{node}"),
                 &format!("leasehold-{node}.leasehold.svc:7401"),
-                "1234567",
-                "25 kB/2.1 GB",
-                "true",
-                "431ms",
+                &format!("123456{node}"),
+                &format!("{}25kB/2.1GB", node),
+                &(node == 1).to_string(),
+                &format!("43{node}ms"),
                 advice,
             ];
             row.map(str::to_owned).to_vec()
@@ -273,9 +369,50 @@ mod tests {
     }
 
     fn printed(width: Option<u16>, dispensable: &[&str]) -> String {
+        let room = width.map_or(Room::Endless, Room::Terminal);
         let mut out = Vec::new();
-        table_within(width, &mut out, &COLUMNS, dispensable, rows().into_iter()).unwrap();
+        table_within(room, &mut out, &COLUMNS, dispensable, rows().into_iter()).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn columns_that_say_the_same_in_all_rows_go_below_the_table_where_it_is_too_wide() {
+        let columns = ["NODE", "VERSION", "ROLE", "TERM", "NOTE"].map(|it| (it, Align::Left));
+        let rows = || {
+            let rows = [
+                ["10.20.30.1:7400", "0.1.0", "leader", "2", ""],
+                ["10.20.30.2:7400", "0.1.0", "follower", "2", ""],
+            ];
+            rows.into_iter().map(|row| row.map(str::to_owned).to_vec())
+        };
+        let printed = |room, count| {
+            let mut out = Vec::new();
+            table_within(room, &mut out, &columns, &["ROLE"], rows().take(count)).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let wide = printed(Room::Page(60), 2);
+        assert!(wide.contains("| VERSION |"), "there is room for it: {wide}");
+        let narrow = "\
++-----------------+----------+
+|       NODE      |   ROLE   |
++-----------------+----------+
+| 10.20.30.1:7400 | leader   |
+| 10.20.30.2:7400 | follower |
++-----------------+----------+
+";
+        let below = "the same in all rows: VERSION 0.1.0, TERM 2, no NOTE\n";
+        for room in [Room::Page(52), Room::Terminal(52)] {
+            assert_eq!(printed(room, 2), format!("{narrow}{below}"), "{room:?}");
+        }
+        let page = printed(Room::Page(10), 2);
+        let first = page.lines().next().unwrap();
+        assert_eq!(first, "+-----------------+", "a row stays a line: {page}");
+        assert!(page.ends_with("no room\nfor ROLE\n"), "{page}");
+        let one = printed(Room::Page(30), 1);
+        assert!(
+            one.contains(" VERSION "),
+            "one row has nothing to share: {one}"
+        );
     }
 
     fn assert_whole(text: &str, what: &str, width: u16) {
@@ -317,7 +454,7 @@ mod tests {
             let row = ["connect", "is its port open for UDP?"].map(str::to_owned);
             let mut out = Vec::new();
             table_within(
-                Some(width),
+                Room::Terminal(width),
                 &mut out,
                 &columns,
                 &[],

@@ -242,9 +242,9 @@ fn the_status_of_endpoints_shows_who_leads_and_whether_the_lease_holds() {
     ];
     assert_eq!(
         text(|out| status(out, Format::Simple, &all)),
-        "127.0.0.1:7400, 8211f1d0f64f3269, n1, 0.1.0, 25 kB, leader, term 2, commit 9, applied 8, \
+        "127.0.0.1:7400, 8211f1d0f64f3269, n1, 0.1.0, 25kB, leader, term 2, commit 9, applied 8, \
          lease valid for 412ms\n\
-         127.0.0.1:7400, 8211f1d0f64f3269, n2, 0.1.0, 25 kB, follower, term 2, commit 9, applied 8, \
+         127.0.0.1:7400, 8211f1d0f64f3269, n2, 0.1.0, 25kB, follower, term 2, commit 9, applied 8, \
          no lease\n"
     );
     let table = text(|out| status(out, Format::Table, &all));
@@ -252,13 +252,13 @@ fn the_status_of_endpoints_shows_who_leads_and_whether_the_lease_holds() {
     assert_eq!(rows.len(), 6, "{table}");
     assert!(rows[3].contains("| n1   | 0.1.0   | leader   |"), "{table}");
     assert!(
-        rows[3].ends_with("| true        |           412ms |         50ms |"),
+        rows[3].ends_with("| true        |      412ms |         50ms |"),
         "{table}"
     );
-    assert!(rows[3].contains("| 25 kB/100 kB (NOSPACE) |"), "{table}");
-    assert!(rows[4].contains("|           25 kB/100 kB |"), "{table}");
+    assert!(rows[3].contains("| 25kB/100kB (NOSPACE) |"), "{table}");
+    assert!(rows[4].contains("|           25kB/100kB |"), "{table}");
     assert!(
-        rows[4].ends_with("| false       |                 |         50ms |"),
+        rows[4].ends_with("| false       |            |         50ms |"),
         "{table}"
     );
     let fields = text(|out| status(out, Format::Fields, &all[..1]));

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::request::key_range;
 use crate::api::{ErrorKind, Event};
-use crate::cli::arguments::WatchArgs;
+use crate::cli::arguments::{Format, WatchArgs};
 use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::print;
@@ -25,6 +25,12 @@ pub(super) async fn run(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    if view.format == Format::Table && arguments.command.is_empty() {
+        return Err(Failure::usage(
+            "a watch prints each change as it comes, and a table would never be complete: leave out \
+             `-o table`, or choose json or fields",
+        ));
+    }
     let (key, range) = key_range(arguments.range);
     let mut options = WatchOptions::new()
         .with_key_range(range)

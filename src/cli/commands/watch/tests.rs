@@ -188,7 +188,13 @@ fn a_watch_prints_as_etcdctl_does() {
         "foo\nold\nsynced: 2\nPUT\nfoo\nold\nfoo\nbar\nDELETE\ngone\n\nprogress notify: 9\n"
     );
     let told = ScriptedWatch::new(everything());
-    assert_eq!(watch(&told, &["foo", "-o", "table"]).0, printed);
+    let (printed, ended) = watch(&told, &["foo", "-o", "table"]);
+    assert_eq!(printed, "", "it is not what was asked for");
+    let refused = ended.unwrap_err();
+    assert!(
+        refused.message.contains("leave out `-o table`"),
+        "{refused}"
+    );
 }
 
 #[test]
