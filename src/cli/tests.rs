@@ -102,7 +102,7 @@ fn the_words_of_etcdctl_are_understood() {
         assert!(parse(line).is_ok(), "{line}");
     }
     let command = parse("compact 12").unwrap().command;
-    assert!(matches!(command, Command::Compaction(it) if it.revision == 12));
+    assert!(matches!(command, Command::Compaction(it) if it.revision == Some(12)));
 }
 
 #[test]

@@ -172,3 +172,35 @@ fn tables_are_made_while_others_are_merged_however_few_cores_there_are() {
     let workers = names.filter(|name| name.trim() == "fjall:worker").count();
     assert!(workers >= 3, "{workers}");
 }
+
+#[test]
+fn what_the_runbook_says_of_a_full_store_can_be_typed_as_it_stands() {
+    let cluster = Cluster::start(3);
+    let typed = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        eventually("an answer", || {
+            let (code, out, said) = cluster.cli(&words);
+            assert!(code != 2, "{words:?}: {said}");
+            (code == 0).then_some((out, said))
+        })
+    };
+    typed("put a/1 x");
+    typed("put a/2 x");
+    let (out, said) = typed("del --prefix a/");
+    assert_eq!(out, "2\n", "as etcdctl, for programs");
+    let revision = said.trim().strip_prefix("deleted at revision ");
+    let revision: i64 = revision.expect("it says which").parse().unwrap();
+    let (out, _) = typed(&format!("compaction --physical {revision}"));
+    assert_eq!(out, format!("compacted revision {revision}\n"));
+    for time in ["the same revision again", "and again"] {
+        let (out, said) = typed("compaction --physical");
+        assert_eq!(
+            out,
+            format!("compacted revision {revision}\n"),
+            "{time}: {said}"
+        );
+    }
+    typed("put a/3 x");
+    let (out, _) = typed("compaction --physical");
+    assert_eq!(out, format!("compacted revision {}\n", revision + 1));
+}

@@ -184,7 +184,8 @@ pub enum Order {
   leasehold del --prefix /svc/ --prev-kv
   leasehold del --all              every key; asks first on a terminal
 
-Prints the number of deleted keys.")]
+Prints the number of deleted keys; and on standard error the revision, which `leasehold compaction` \
+takes.")]
 pub struct DelArgs {
     /// The key, or the start of the range; must not be empty
     #[arg(id = "del_key", value_name = "KEY", required_unless_present = "all")]
@@ -244,13 +245,14 @@ pub struct TxnArgs {
 #[command(after_help = "Examples:
   leasehold compaction 1234
   leasehold compaction 1234 --physical
+  leasehold compaction --physical   up to now: what was deleted is gone from the disks
 
 Afterwards, older revisions can no longer be read. Every key that exists at that revision keeps \
 its value at it.")]
 pub struct CompactionArgs {
-    /// The oldest revision to keep
-    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
-    pub revision: i64,
+    /// The oldest revision to keep; default with --physical: the current one
+    #[arg(required_unless_present = "physical", value_parser = clap::value_parser!(i64).range(1..))]
+    pub revision: Option<i64>,
     /// Have every node reclaim the disk space, and wait until the endpoints have done so
     #[arg(long)]
     pub physical: bool,

@@ -13,7 +13,7 @@ pub(super) fn place(command: &Command) -> Option<&'static str> {
     Some(match command {
         Command::Defrag(_) => {
             "there is nothing to defragment: the state gives back space by itself. To remove old \
-             revisions from disk at once, run `leasehold compaction REVISION --physical`"
+             revisions from disk at once, run `leasehold compaction --physical`"
         }
         Command::Check(_) => {
             "use `leasehold bench` to measure a cluster, `leasehold doctor` to look for what is \
@@ -34,7 +34,7 @@ pub(super) fn place(command: &Command) -> Option<&'static str> {
             command: AlarmCommand::Disarm(_),
         } => {
             "an alarm clears itself once its cause is gone. NOSPACE: delete keys and run `leasehold \
-             compaction REVISION --physical`, or raise quota.bytes. `leasehold alarm list` shows what \
+             compaction --physical`, or raise quota.bytes. `leasehold alarm list` shows what \
              is raised"
         }
         Command::Endpoint {

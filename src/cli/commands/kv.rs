@@ -13,9 +13,10 @@ use super::rest;
 use super::txn::Script;
 use crate::api;
 use crate::api::{
-    CompactionRequest, KeyRange, Request, ResponseBody, SortOrder, SortTarget, TxnOp,
+    CompactionRequest, ErrorKind, KeyRange, Request, ResponseBody, ResponseHeader, SortOrder,
+    SortTarget, TxnOp,
 };
-use crate::cli::arguments::{CompactionArgs, DelArgs, GetArgs, PutArgs};
+use crate::cli::arguments::{CompactionArgs, DelArgs, Format, GetArgs, PutArgs};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::print::{self, Parts, View};
@@ -94,7 +95,14 @@ pub(super) async fn del(
         fences => fenced(connection, fences, TxnOp::DeleteRange(delete)).await?,
     };
     match body {
-        ResponseBody::DeleteRange(body) => Ok(print::delete(out, view, &header, &body)?),
+        ResponseBody::DeleteRange(body) => {
+            print::delete(out, view, &header, &body)?;
+            if view.format == Format::Simple && body.deleted > 0 {
+                out.flush()?;
+                note(&format!("deleted at revision {}", header.revision));
+            }
+            Ok(())
+        }
         other => Err(unexpected(&other)),
     }
 }
@@ -144,20 +152,49 @@ pub(super) async fn compaction(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let CompactionArgs { revision, physical } = *arguments;
+    let physical = arguments.physical;
+    let (revision, now) = match arguments.revision {
+        Some(revision) => (revision, None),
+        None => {
+            let now = current(connection).await?;
+            (now.revision, Some(now))
+        }
+    };
     let request = Request::Compact(CompactionRequest { revision, physical });
-    let response = connection
-        .call(request, api::Consistency::default())
-        .await?;
-    let ResponseBody::Compact = response.body else {
-        return Err(unexpected(&response.body));
+    let header = match connection.call(request, api::Consistency::default()).await {
+        Ok(response) => {
+            let ResponseBody::Compact = response.body else {
+                return Err(unexpected(&response.body));
+            };
+            response.header
+        }
+        Err(error) => match now {
+            // Nothing was written since: what is to go is given up already.
+            Some(header) if is_at(&error, revision) => header,
+            _ => return Err(error.into()),
+        },
     };
     if physical {
         for endpoint in &target.endpoints {
             wait_for_removal(revision, connection, endpoint).await?;
         }
     }
-    Ok(print::compacted(out, view, &response.header, revision)?)
+    Ok(print::compacted(out, view, &header, revision)?)
+}
+
+/// Where the store stands now.
+async fn current(connection: &impl Connection) -> Result<ResponseHeader, Failure> {
+    // Every reply has a revision, and this one needs no permission for any key.
+    let asked = connection.call(Request::MemberList, api::Consistency::default());
+    Ok(asked.await?.header)
+}
+
+/// That history is compacted at just this revision.
+fn is_at(error: &api::Error, revision: i64) -> bool {
+    *error.kind()
+        == ErrorKind::Compacted {
+            compact_revision: revision,
+        }
 }
 
 /// Waits for as long as it takes until the node at `endpoint` has removed what a compaction at

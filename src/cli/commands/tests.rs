@@ -30,6 +30,8 @@ struct Cluster {
     refuses: Option<api::Error>,
     /// How far compacted history is removed; goes on with every question.
     removed_through: Cell<i64>,
+    /// What history is compacted to.
+    compacted: i64,
     /// So many keys fit a reply; 0 for any number.
     reply_keys_max: usize,
 }
@@ -120,7 +122,14 @@ impl Connection for Cluster {
                 *self.leader.borrow_mut() += 1;
                 ResponseBody::MoveLeader
             }
+            Request::Compact(request) if request.revision == self.compacted => {
+                let kind = ErrorKind::Compacted {
+                    compact_revision: self.compacted,
+                };
+                return Err(api::Error::not_applied(kind, "compacted already"));
+            }
             Request::Compact(_) => ResponseBody::Compact,
+            Request::MemberList => ResponseBody::Members(Box::default()),
             other => panic!("{other:?} is not a call of the command line"),
         };
         Ok(Response { header, body })
@@ -264,7 +273,7 @@ fn scripts_learn_from_the_exit_code_whether_every_endpoint_serves() {
 #[test]
 fn what_is_done_elsewhere_says_where() {
     for (line, expected) in [
-        ("defrag --cluster", "compaction REVISION --physical"),
+        ("defrag --cluster", "compaction --physical"),
         ("check perf --load s", "leasehold bench"),
         ("make-mirror h9:7400", "leasehold watch --prefix"),
         (
@@ -509,6 +518,30 @@ fn a_physical_compaction_waits_for_every_endpoint_that_answers() {
     });
     assert_eq!(cluster.asked.borrow().last().unwrap().0, expected);
     assert!(cluster.removed_through.get() > 1234, "it was waited for");
+}
+
+#[test]
+fn a_physical_compaction_without_a_revision_means_now() {
+    for compacted in [0, 7] {
+        let cluster = Cluster {
+            compacted,
+            ..Cluster::default()
+        };
+        assert_eq!(
+            leasehold(&cluster, "compaction --physical").unwrap(),
+            "compacted revision 7\n",
+            "compacted to {compacted} before"
+        );
+        assert!(cluster.removed_through.get() > 7, "it was waited for");
+        let typed = leasehold(&cluster, "compaction 7 --physical");
+        assert_eq!(
+            typed.is_err(),
+            compacted == 7,
+            "a revision is meant as typed"
+        );
+    }
+    let words = ["leasehold", "compaction"];
+    assert!(Cli::try_parse_from(words).is_err(), "which one?");
 }
 
 #[test]
