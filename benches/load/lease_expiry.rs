@@ -88,7 +88,7 @@ pub(crate) fn run(
             let ours = LeaseholdLeases::existing(cluster.target(), &cluster.pids());
             (ours, Some(cluster))
         } else {
-            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let target = Target::find(global, &Surroundings::of_process(global)?)?;
             let pids = &arguments.expiry.server_pid;
             (LeaseholdLeases::existing(&target, pids), None)
         };

@@ -121,7 +121,7 @@ pub(crate) fn watch(
             "the rate that watchers keep up with is found by `leasehold bench watch --find-rate`",
         ));
     }
-    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let target = Target::find(global, &Surroundings::of_process(global)?)?;
     let ours = watch::store(target, load);
     let theirs = find(peer, LoadTarget::Leader, global.timeout)?;
     let progress = Progress::new(load.quiet);

@@ -47,7 +47,7 @@ pub fn run(
 /// # Errors
 /// No node can be reached.
 pub fn connector(arguments: &LoadArgs, global: &GlobalArgs) -> Result<Leasehold, Failure> {
-    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let target = Target::find(global, &Surroundings::of_process(global)?)?;
     // What finds the leader has done its work then; each load has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

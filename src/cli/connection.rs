@@ -92,17 +92,25 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// What surrounds this process.
+    /// What surrounds this process, with the development cluster that is asked for.
     ///
     /// # Errors
-    /// The private file is there and cannot be trusted or read.
-    pub fn of_process() -> Result<Self, Failure> {
+    /// The private file is there and cannot be trusted or read; the cluster has a name and does not run.
+    pub fn of_process(global: &GlobalArgs) -> Result<Self, Failure> {
+        let name = global.dev.as_ref();
         let read = |directory: RuntimeDirectory| directory.running();
-        match RuntimeDirectory::find().and_then(read) {
-            Ok(dev) => Ok(Self { dev }),
-            Err(error @ RuntimeError::NotOurs { .. }) => Err(Failure::refused(error.to_string())),
+        match (RuntimeDirectory::find(name).and_then(read), name) {
+            (Ok(None), Some(name)) if global.endpoints.is_empty() => Err(Failure::usage(format!(
+                "no development cluster called {name} is running: start it with `leasehold dev --name \
+                 {name}`"
+            ))),
+            (Ok(dev), _) => Ok(Self { dev }),
+            (Err(error), Some(_)) => Err(error.into()),
+            (Err(error @ RuntimeError::NotOurs { .. }), None) => {
+                Err(Failure::refused(error.to_string()))
+            }
             // Nothing that a cluster given by flags would need.
-            Err(_) => Ok(Self::default()),
+            (Err(_), None) => Ok(Self::default()),
         }
     }
 }

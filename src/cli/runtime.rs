@@ -10,9 +10,10 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fmt, fs};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,31 @@ pub struct DevCluster {
     pub temporary: bool,
 }
 
+/// The name of a development cluster that is not the only one: a few letters, digits, `-` and `_`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevName(String);
+
+impl FromStr for DevName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const LONGEST: usize = 32;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        match (1..=LONGEST).contains(&text.len()) && text.bytes().all(is_plain) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!(
+                "write {LONGEST} letters, digits, `-` and `_` at most, for example two"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for DevName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -54,9 +80,9 @@ pub enum RuntimeError {
     },
     /// There is a development cluster already.
     #[error(
-        "a development cluster is already running{}: use it, or stop it first with Ctrl-C in its \
-         shell. A second one needs a runtime directory of its own: run `export \
-         XDG_RUNTIME_DIR=$(mktemp -d)`, then `leasehold dev --port 7500`",
+        "a development cluster of this name is already running{}: use it, or stop it first with Ctrl-C \
+         in its shell. Another one runs beside it under another name and on other ports: `leasehold \
+         dev --name two --port 7500`, and then `leasehold --dev two put foo bar`",
         .running.as_ref().map_or_else(String::new, |dev| format!(
             " (process {}, at {}, data in {})",
             dev.pid,
@@ -85,16 +111,22 @@ pub struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// Where this user's is. It need not exist.
+    /// Where this user's cluster of this name is. It need not exist.
     ///
     /// # Errors
     /// [`RuntimeError::NotOurs`], when it exists and is not private.
-    pub fn find() -> Result<Self, RuntimeError> {
+    pub fn find(name: Option<&DevName>) -> Result<Self, RuntimeError> {
+        let suffix = name.map_or_else(String::new, |name| format!("-{name}"));
         let path = match env::var_os("XDG_RUNTIME_DIR") {
             Some(directory) if Path::new(&directory).is_absolute() => {
-                Path::new(&directory).join("leasehold")
+                Path::new(&directory).join(format!("leasehold{suffix}"))
             }
-            _ => env::temp_dir().join(format!("leasehold-{}", user())),
+            // A dot, which no name has: a user's number is no name either.
+            _ => env::temp_dir().join(format!(
+                "leasehold-{}{}",
+                user(),
+                suffix.replacen('-', ".", 1)
+            )),
         };
         Self::at(path)
     }
@@ -285,6 +317,17 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_a_cluster_is_a_part_of_a_path_and_nothing_else() {
+        for good in ["two", "a-b_2"] {
+            assert_eq!(good.parse::<DevName>().unwrap().to_string(), good);
+        }
+        for bad in ["", ".", "../x", "a/b", "a b", &"x".repeat(33)] {
+            let refused = bad.parse::<DevName>().unwrap_err();
+            assert!(refused.contains("for example two"), "{bad}: {refused}");
+        }
+    }
+
+    #[test]
     fn a_second_cluster_is_told_of_the_first() {
         let temporary = tempfile::tempdir().unwrap();
         let runtime = runtime(&temporary);
@@ -294,10 +337,10 @@ mod tests {
             .unwrap();
         assert_eq!(
             runtime.claim().unwrap_err().to_string(),
-            "a development cluster is already running (process 42, at 127.0.0.1:7400, data in \
-             /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its shell. A second \
-             one needs a runtime directory of its own: run `export XDG_RUNTIME_DIR=$(mktemp -d)`, \
-             then `leasehold dev --port 7500`"
+            "a development cluster of this name is already running (process 42, at 127.0.0.1:7400, data \
+             in /tmp/leasehold-dev-42): use it, or stop it first with Ctrl-C in its shell. Another \
+             one runs beside it under another name and on other ports: `leasehold dev --name two \
+             --port 7500`, and then `leasehold --dev two put foo bar`"
         );
         drop(claim);
         runtime.claim().expect("free again");

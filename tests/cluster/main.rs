@@ -19,6 +19,7 @@ mod compaction;
 mod consistency;
 mod crashes;
 mod data_model;
+mod dev_clusters;
 mod diverged;
 mod doctor;
 mod embedded;

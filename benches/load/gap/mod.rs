@@ -167,7 +167,7 @@ pub(crate) fn run(
             let mut ours = OwnCluster::start(&plan).await?;
             turns.take(&mut ours, theirs.as_mut()).await
         } else {
-            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let target = Target::find(global, &Surroundings::of_process(global)?)?;
             let mut ours = ExistingCluster::find(&target).await?;
             turns.take(&mut ours, theirs.as_mut()).await
         }

@@ -85,7 +85,7 @@ pub fn run(
             let own = ClusterPlan::of_this_binary(&arguments.own)?;
             LeaseholdLeases::own(OwnCluster::start(&own).await?)
         } else {
-            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let target = Target::find(global, &Surroundings::of_process(global)?)?;
             LeaseholdLeases::existing(&target, &arguments.server_pid)
         };
         for _ in 0..arguments.rounds {

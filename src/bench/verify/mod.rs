@@ -98,7 +98,7 @@ pub fn verify_lease(
     let record = arguments.history.as_deref();
     let (measured, mut histories) = until_stopped(async {
         if !is_own {
-            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let target = Target::find(global, &Surroundings::of_process(global)?)?;
             let target = with_all_members(&target).await?;
             let (measured, findings) = measure(&target, false, arguments, record, progress).await?;
             return Ok((measured, vec![findings]));

@@ -76,7 +76,7 @@ pub fn run(
     global: &GlobalArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let target = Target::find(global, &Surroundings::of_process()?)?;
+    let target = Target::find(global, &Surroundings::of_process(global)?)?;
     let store = store(target, arguments);
     let progress = Progress::new(arguments.quiet);
     let runtime = runtime()?;

@@ -33,6 +33,7 @@ use self::lock::{ElectArgs, LockArgs};
 use self::member::MemberCommand;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
+use super::runtime::DevName;
 use crate::api::Consistency;
 
 const EXAMPLES: &str = "\
@@ -75,6 +76,15 @@ pub struct GlobalArgs {
         value_delimiter = ','
     )]
     pub endpoints: Vec<String>,
+    /// Development cluster to use, by the name that was given to `leasehold dev --name`; default: the
+    /// one without a name, if it runs
+    #[arg(
+        long = "dev",
+        global = true,
+        env = "LEASEHOLD_DEV",
+        value_name = "NAME"
+    )]
+    pub dev: Option<DevName>,
     /// Certificate of the authority that signs the nodes' certificates (client-ca.pem of `cert
     /// init`)
     #[arg(long, global = true, env = "LEASEHOLD_CACERT", value_name = "FILE")]
@@ -380,11 +390,20 @@ pub struct ServeArgs {
   leasehold dev                    three nodes; everything is deleted on Ctrl-C
   leasehold dev --nodes 1
   leasehold dev --data-dir ./data  kept for the next run
-  leasehold dev --log              with the nodes' log lines on standard error")]
+  leasehold dev --log              with the nodes' log lines on standard error
+  leasehold dev --name two --port 7500   beside another; then `leasehold --dev two get k`")]
 pub struct DevArgs {
     /// Number of nodes: 1 or 3
     #[arg(long, default_value_t = 3, value_parser = parse_nodes, value_name = "1|3")]
     pub nodes: usize,
+    /// Name by which the other commands find it (`--dev NAME`), if several run side by side
+    #[arg(
+        id = "dev_name",
+        long = "name",
+        env = "LEASEHOLD_DEV",
+        value_name = "NAME"
+    )]
+    pub name: Option<DevName>,
     /// Keep data and certificates in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

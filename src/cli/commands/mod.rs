@@ -75,7 +75,7 @@ pub fn run(
         Command::Man { out: to } => man::run(program(), to.as_deref(), out),
         Command::Version => Ok(print_version(global.output, out)?),
         Command::Doctor(arguments) => {
-            let surroundings = Surroundings::of_process()?;
+            let surroundings = Surroundings::of_process(global)?;
             runtime()?.block_on(doctor::run(&arguments, global, &surroundings, out))
         }
         Command::Drain(arguments) => drain::run(&arguments, global, out),
@@ -94,7 +94,7 @@ pub fn run(
             if is_for_all && input.is_terminal() {
                 kv::confirm_all(&mut input.lock(), &mut anstream::stderr())?;
             }
-            let target = Target::find(global, &Surroundings::of_process()?)?;
+            let target = Target::find(global, &Surroundings::of_process(global)?)?;
             runtime()?.block_on(async {
                 let connection = connector.connect(&target).await?;
                 let result = on_cluster(command, &connection, &target, global, out).await;

@@ -27,7 +27,9 @@ use super::connection::{Connection, Connector, Target};
 use super::failure::Failure;
 use super::logging::{self, LineFormat, LogTarget};
 use super::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
-use super::runtime::{Claim, DevCluster, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX};
+use super::runtime::{
+    Claim, DevCluster, DevName, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX,
+};
 use super::signals::Stop;
 use crate::api::{ErrorKind, ResponseBody, StatusResponse};
 use crate::types::Role;
@@ -70,7 +72,7 @@ pub async fn run(
     stop: Stop,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let runtime = RuntimeDirectory::find()?;
+    let runtime = RuntimeDirectory::find(arguments.name.as_ref())?;
     let prepared = DevSetup::new(arguments, &runtime)?;
     let log = prepared.start_log(arguments.log.as_deref())?;
     live(prepared, launcher, connector, stop, log, out).await
@@ -98,6 +100,7 @@ impl From<RuntimeError> for Failure {
 #[derive(Debug)]
 struct DevSetup {
     plan: Plan,
+    name: Option<DevName>,
     announcement: DevCluster,
     // In this order: the word of the cluster goes before its data does.
     claim: Claim,
@@ -148,6 +151,7 @@ impl DevSetup {
         };
         Ok(Self {
             plan,
+            name: arguments.name.clone(),
             announcement,
             claim,
             directory,
@@ -480,7 +484,10 @@ fn account(
         temporary: prepared.directory.temporary,
         pki: prepared.plan.pki.clone(),
         log,
-        program: account::program(),
+        program: match &prepared.name {
+            Some(name) => format!("{} --dev {name}", account::program()),
+            None => account::program(),
+        },
     }
 }
 

@@ -29,6 +29,7 @@ fn free_ports() -> u16 {
 fn arguments(nodes: usize) -> DevArgs {
     DevArgs {
         nodes,
+        name: None,
         data_dir: None,
         port: free_ports(),
         etcd: false,
@@ -127,7 +128,7 @@ fn a_second_cluster_is_told_of_the_first_and_harms_it_not() {
     assert!(
         failure
             .message
-            .starts_with("a development cluster is already running (process "),
+            .starts_with("a development cluster of this name is already running (process "),
         "{failure}"
     );
     assert_eq!(
