@@ -9,6 +9,7 @@ use rustix::termios;
 
 use super::failure::Failure;
 use crate::api::Secret;
+use crate::transport::exposed_mode;
 
 const PASSWORD: &str = "LEASEHOLD_PASSWORD";
 const NEW_PASSWORD: &str = "LEASEHOLD_NEW_PASSWORD";
@@ -46,6 +47,13 @@ fn from_file_or_environment(
     variable: &str,
 ) -> Result<Option<Secret>, Failure> {
     if let Some(file) = file {
+        if let Some(mode) = exposed_mode(file) {
+            let file = file.display();
+            return Err(Failure::usage(format!(
+                "users other than the owner can read {file} (mode {mode:04o}), which holds a password: \
+                 chmod 600 {file}"
+            )));
+        }
         let text = fs::read(file)
             .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
         return Ok(Some(read_line(&mut text.as_slice())?));
@@ -89,6 +97,30 @@ fn read_line(from: &mut impl BufRead) -> Result<Secret, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_not_read_from_a_file_that_others_can_read() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        fs::write(&file, "secret\n").unwrap();
+        for (mode, is_read) in [(0o600, true), (0o400, true), (0o644, false), (0o640, false)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            for ask in [of_user, new] {
+                match ask("anna", Some(&file)) {
+                    Ok(password) => {
+                        assert!(is_read, "{mode:o}");
+                        assert_eq!(password.reveal(), b"secret");
+                    }
+                    Err(refused) => {
+                        assert!(!is_read, "{mode:o}: {refused}");
+                        assert!(refused.message.contains("chmod 600"), "{refused}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_password_is_the_first_line_without_its_end() {

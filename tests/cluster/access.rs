@@ -10,7 +10,7 @@ use leasehold::api::{
 };
 use leasehold::client::{Client, ConnectOptions, GetOptions, TlsOptions, WatchEvent, WatchOptions};
 
-use crate::harness::{Cluster, PATIENCE, eventually, files_below};
+use crate::harness::{Cluster, PATIENCE, eventually, files_below, write_secret};
 
 /// Nobody would write this by accident.
 const ROOT_PASSWORD: &str = "canary-of-root-5be1";
@@ -375,8 +375,8 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
         cluster.folder.path().join("p"),
         cluster.folder.path().join("q"),
     );
-    fs::write(&word, format!("{ROOT_PASSWORD}\n")).unwrap();
-    fs::write(&other, "canary-of-cli-1a1a\n").unwrap();
+    write_secret(&word, &format!("{ROOT_PASSWORD}\n"));
+    write_secret(&other, "canary-of-cli-1a1a\n");
     let by_file = format!("--password-file={}", word.display());
     let new = format!("--new-password-file={}", other.display());
     let root = ["--user=root", by_file.as_str(), "--exactly-once"];

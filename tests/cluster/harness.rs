@@ -81,6 +81,13 @@ pub(crate) fn leasehold_command() -> Command {
     command
 }
 
+/// Writes a file that its owner alone may read.
+pub(crate) fn write_secret(path: impl AsRef<Path>, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 /// Takes from `command` the settings of the user who runs the tests, and the way to a development cluster
 /// that this user may be running: no test reads or writes it.
 pub(crate) fn without_settings(command: &mut Command) {

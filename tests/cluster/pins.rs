@@ -5,7 +5,6 @@ mod golden;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use leasehold::server::config::{Config, ConfigSources, SETTINGS, environment_var
 use leasehold::server::metrics::Metrics;
 use serde_json::Value;
 
-use crate::harness::{Cluster, eventually, leasehold_command, run};
+use crate::harness::{Cluster, eventually, leasehold_command, run, write_secret};
 use golden::check;
 
 /// Leaders that stay in office, so that nothing is left out of a document.
@@ -211,7 +210,7 @@ fn every_document_of_the_command_line_is_as_it_was() {
     let mut out = String::new();
     let folder = cluster.folder.path().to_owned();
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    fs::write(file("password"), "correct horse\n").unwrap();
+    write_secret(file("password"), "correct horse\n");
     for (what, words) in [
         ("put", "put k v --prev-kv"),
         ("put, again", "put k w --prev-kv"),

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Cluster, eventually, leasehold_command, must, run};
+use crate::harness::{Cluster, eventually, leasehold_command, must, run, write_secret};
 
 /// The doctor's findings with `flags`, and its exit code.
 fn doctor(flags: &[&str]) -> (i32, Vec<Value>) {
@@ -135,7 +135,7 @@ fn the_doctor_names_what_helps() {
 
     // Access control is on, and nobody knows the user `tester`.
     let password = cluster.folder.path().join("password");
-    fs::write(&password, "correct horse\n").unwrap();
+    write_secret(&password, "correct horse\n");
     let file = format!("--new-password-file={}", password.display());
     let does = |login: &[&str], verb: &[&str]| {
         let (code, out, said) = cluster.cli(&[&["--exactly-once"][..], login, verb].concat());

@@ -109,7 +109,7 @@ pub struct PasswordArgs {
     /// The user
     #[arg(id = "user_name", value_name = "USER")]
     pub user: String,
-    /// File whose first line is the new password
+    /// File, private to its owner, whose first line is the new password
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     pub new_password_file: Option<PathBuf>,
     /// Set no password: the user can only log in with a certificate of that name

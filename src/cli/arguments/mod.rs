@@ -104,8 +104,8 @@ pub struct GlobalArgs {
     /// User to log in as, if it is not the one named in the certificate
     #[arg(long, global = true, env = "LEASEHOLD_USER", value_name = "USER")]
     pub user: Option<String>,
-    /// File whose first line is the user's password; otherwise LEASEHOLD_PASSWORD is used, or a
-    /// prompt on the terminal
+    /// File, private to its owner, whose first line is the user's password; otherwise
+    /// LEASEHOLD_PASSWORD is used, or a prompt on the terminal
     #[arg(
         long,
         global = true,
