@@ -21,7 +21,7 @@ pub(crate) async fn connect() -> Result<Client, Box<dyn Error>> {
             (endpoints, tls)
         }
         Err(_) => {
-            let dev = RuntimeDirectory::find()?.running()?;
+            let dev = RuntimeDirectory::find(None)?.running()?;
             let dev = dev.ok_or("start a cluster first: leasehold dev")?;
             let tls = TlsOptions::new()
                 .ca_pem_file(dev.cacert)
