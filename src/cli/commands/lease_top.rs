@@ -22,7 +22,7 @@ use crate::cli::arguments::Format;
 use crate::cli::arguments::lease::TopArgs;
 use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
-use crate::cli::print::{Align, View, fields, leases as print, line, table_of_most, terminal};
+use crate::cli::print::{Align, View, fields, leases as print, line, steady_table, terminal};
 use crate::clock::SystemClock;
 use crate::time::{Clock, Instant};
 
@@ -220,7 +220,7 @@ impl LeaseSummary {
                     ("STATE", Align::Left),
                 ];
                 let rows = self.top.iter().map(row);
-                table_of_most(out, &columns, &["KEYS", "TTL", "OWNER"], rows)
+                steady_table(out, &columns, &["KEYS", "TTL", "OWNER"], rows)
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::cli::arguments::lease::TopArgs;
 use crate::cli::arguments::{ClusterTopArgs, Format};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
-use crate::cli::print::{Align, View, fields, line, table_of_most, terminal};
+use crate::cli::print::{Align, View, fields, line, room, steady_table, terminal};
 use crate::clock::SystemClock;
 use crate::server::status::document::of_node;
 use crate::time::{Clock, Instant};
@@ -193,22 +193,21 @@ impl Frame {
             Format::Fields => return fields(out, &self.document()),
             Format::Simple | Format::Table => {}
         }
-        writeln!(out, "{}", self.headline())?;
+        writeln!(out, "{}", self.headline(room()))?;
         let columns = [
             ("NODE", Align::Left),
             ("ROLE", Align::Left),
             ("LEASE LEFT", Align::Right),
             ("APPLIED", Align::Right),
-            ("READS/S LEASE", Align::Right),
-            ("READ INDEX", Align::Right),
-            ("FOLLOWER", Align::Right),
-            ("MAY BE OLD", Align::Right),
+            ("LEASED R/S", Align::Right),
+            ("QUORUM R/S", Align::Right),
+            ("FOLLOWER R/S", Align::Right),
+            ("LOCAL R/S", Align::Right),
             ("SIZE", Align::Right),
         ];
-        // The headline says what is left of the leader's lease.
-        let dispensable = ["LEASE LEFT", "MAY BE OLD", "FOLLOWER", "READ INDEX", "SIZE"];
+        let dispensable = ["SIZE", "LOCAL R/S", "FOLLOWER R/S", "QUORUM R/S"];
         let rows = self.nodes.iter().map(|node| self.row(node));
-        table_of_most(out, &columns, &dispensable, rows)?;
+        steady_table(out, &columns, &dispensable, rows)?;
         for node in &self.nodes {
             for warning in node
                 .status()
@@ -227,35 +226,54 @@ impl Frame {
         }
     }
 
-    fn headline(&self) -> String {
-        let leader = match self.leader() {
-            None => "no leader".to_owned(),
-            Some(status) => {
-                let lease = &status.leader_lease;
-                let left = match lease.is_valid {
-                    true => format!("its lease has {}ms left", lease.remaining.as_millis()),
-                    false => "without a lease".to_owned(),
-                };
-                let trusted = lease.lease_duration.saturating_sub(lease.max_clock_skew);
-                format!(
-                    "{} is leader, {left} of {}ms, renewed {} times, expired {}",
-                    status.name,
-                    trusted.as_millis(),
-                    lease.renewals,
-                    lease.expirations,
-                )
-            }
-        };
+    /// The longest wording that fits into a line of so many columns.
+    fn headline(&self, columns: usize) -> String {
         let answered = self.nodes.iter().filter(|node| node.answer.is_ok()).count();
+        let nodes = self.nodes.len();
+        let revision = self.past.revision;
         let rate = match &self.rates {
             Some(rates) => format!(" (+{:.0}/s)", rates.revisions),
             None => String::new(),
         };
-        format!(
-            "{leader}; {answered} of {} nodes answer; revision {}{rate}",
-            self.nodes.len(),
-            self.past.revision
-        )
+        let wordings = [
+            format!(
+                "{}; {answered} of {nodes} nodes answer; revision {revision}{rate}",
+                self.lead(true)
+            ),
+            format!(
+                "{}; {answered} of {nodes} nodes answer; revision {revision}{rate}",
+                self.lead(false)
+            ),
+            format!(
+                "{}; {answered}/{nodes} nodes; rev {revision}{rate}",
+                self.lead(false)
+            ),
+        ];
+        let fits = |wording: &&String| wording.chars().count() <= columns;
+        let fitting = wordings.iter().find(fits);
+        fitting.unwrap_or(&wordings[2]).clone()
+    }
+
+    /// Who leads, and how its lease is; in `full` also how it was.
+    fn lead(&self, full: bool) -> String {
+        let Some(status) = self.leader() else {
+            return "no leader".to_owned();
+        };
+        let (name, lease) = (&status.name, &status.leader_lease);
+        let trusted = lease.lease_duration.saturating_sub(lease.max_clock_skew);
+        let (left, trusted) = (lease.remaining.as_millis(), trusted.as_millis());
+        match (lease.is_valid, full) {
+            (true, true) => format!(
+                "{name} is leader, its lease has {left}ms left of {trusted}ms, renewed {} times, expired {}",
+                lease.renewals, lease.expirations
+            ),
+            (true, false) => format!("{name} is leader, lease {left}/{trusted}ms"),
+            (false, true) => format!(
+                "{name} is leader, without a lease, renewed {} times, expired {}",
+                lease.renewals, lease.expirations
+            ),
+            (false, false) => format!("{name} is leader, no lease"),
+        }
     }
 
     fn row(&self, node: &Node) -> Vec<String> {
@@ -415,9 +433,17 @@ mod tests {
             "it was started anew in between, and counts from nothing"
         );
         assert_eq!(
-            second.headline(),
+            second.headline(usize::MAX),
             "n1 is leader, its lease has 412ms left of 450ms, renewed 0 times, expired 0; 2 of 2 nodes \
              answer; revision 640 (+300/s)"
+        );
+        assert_eq!(
+            second.headline(80),
+            "n1 is leader, lease 412/450ms; 2 of 2 nodes answer; revision 640 (+300/s)"
+        );
+        assert_eq!(
+            second.headline(60),
+            "n1 is leader, lease 412/450ms; 2/2 nodes; rev 640 (+300/s)"
         );
         let same = Frame::new(
             Vec::new(),

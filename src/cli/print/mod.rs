@@ -19,8 +19,10 @@ pub use self::alarms::alarms;
 pub use self::json::{fields, key_value_line, line, row};
 pub use self::kv::{compacted, delete, get, put, txn, watched};
 pub use self::status::{EndpointHealth, EndpointStatus, health, moved, size, status};
-pub(in crate::cli) use self::table::lines;
-pub use self::table::{Align, fit_to_output, table, table_of_most, table_of_one, terminal};
+pub use self::table::{
+    Align, fit_to_output, steady_table, table, table_of_most, table_of_one, terminal,
+};
+pub(in crate::cli) use self::table::{lines, room};
 pub use self::text::{Parts, View};
 pub(in crate::cli) use self::text::{escaped, event_kind};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::json;
-use super::table::{Align, table, table_of_one};
+use super::table::{Align, table, table_of_most, table_of_one};
 use crate::api::{LeaderLeaseStatus, ResponseHeader, StatusResponse};
 use crate::cli::arguments::Format;
 use crate::types::NodeId;
@@ -220,7 +220,6 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
         ("COMMIT", Align::Right),
         ("APPLIED", Align::Right),
         ("USED/QUOTA", Align::Right),
-        ("LEASE VALID", Align::Left),
         ("LEASE LEFT", Align::Right),
         ("LEASE MARGIN", Align::Right),
     ];
@@ -242,7 +241,6 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
             status.commit_index.to_string(),
             status.applied_index.to_string(),
             room(status),
-            is_valid.to_string(),
             if is_valid {
                 short(remaining)
             } else {
@@ -251,7 +249,8 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
             short(max_clock_skew),
         ]
     });
-    table(out, &columns, rows)
+    // What is applied is what reads see.
+    table_of_most(out, &columns, &["COMMIT"], rows)
 }
 
 /// As JSON shows it.

@@ -102,6 +102,11 @@ impl Room {
     }
 }
 
+/// How many columns there are to write to.
+pub(in crate::cli) fn room() -> usize {
+    Room::of_output().width()
+}
+
 /// From here on tables fit what standard output is. To be called by the process, before anything is
 /// printed there.
 pub fn fit_to_output() {
@@ -132,7 +137,7 @@ pub fn table(
     columns: &[(&str, Align)],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
-    table_within(Room::of_output(), out, columns, &[], rows)
+    table_of_most(out, columns, &[], rows)
 }
 
 /// As [`table`], but a narrow terminal is spared columns first: those of these titles, one after the
@@ -146,7 +151,38 @@ pub fn table_of_most(
     dispensable: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
-    table_within(Room::of_output(), out, columns, dispensable, rows)
+    let spare = Spare {
+        same: true,
+        titles: dispensable,
+    };
+    table_within(Room::of_output(), out, columns, spare, rows)
+}
+
+/// As [`table_of_most`], for what is looked at again and again: what is in a column never decides whether
+/// it is there.
+///
+/// # Errors
+/// Those of `out`.
+pub fn steady_table(
+    out: &mut impl Write,
+    columns: &[(&str, Align)],
+    dispensable: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> io::Result<()> {
+    let spare = Spare {
+        same: false,
+        titles: dispensable,
+    };
+    table_within(Room::of_output(), out, columns, spare, rows)
+}
+
+/// Which columns may be left out where there is no room.
+#[derive(Clone, Copy, Debug)]
+struct Spare<'a> {
+    /// Those that say the same in every row, all together.
+    same: bool,
+    /// After those, and one after the other.
+    titles: &'a [&'a str],
 }
 
 /// A table of one row: what a reply says, each thing below its title.
@@ -168,7 +204,7 @@ fn table_within(
     room: Room,
     out: &mut impl Write,
     columns: &[(&str, Align)],
-    dispensable: &[&str],
+    spare: Spare<'_>,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> io::Result<()> {
     let rows: Vec<Vec<String>> = rows.collect();
@@ -177,12 +213,13 @@ fn table_within(
     if breadth(&whole) <= width {
         return writeln!(out, "{whole}");
     }
-    let same = same_in_all(columns, &rows);
-    let spared: Vec<&str> = dispensable
-        .iter()
-        .copied()
-        .filter(|title| same.iter().all(|(told, _)| told != title))
-        .collect();
+    let same = match spare.same {
+        true => same_in_all(columns, &rows),
+        false => Vec::new(),
+    };
+    let differs = |title: &&str| same.iter().all(|(told, _)| told != title);
+    let titles = spare.titles.iter().copied();
+    let spared: Vec<&str> = titles.filter(differs).collect();
     for count in 0..=spared.len() {
         let same_titles = same.iter().map(|(title, _)| *title);
         let left_out: Vec<&str> = same_titles.chain(spared[..count].iter().copied()).collect();
@@ -368,10 +405,15 @@ mod tests {
         ]
     }
 
+    fn spare<'a>(titles: &'a [&'a str]) -> Spare<'a> {
+        Spare { same: true, titles }
+    }
+
     fn printed(width: Option<u16>, dispensable: &[&str]) -> String {
         let room = width.map_or(Room::Endless, Room::Terminal);
         let mut out = Vec::new();
-        table_within(room, &mut out, &COLUMNS, dispensable, rows().into_iter()).unwrap();
+        let spare = spare(dispensable);
+        table_within(room, &mut out, &COLUMNS, spare, rows().into_iter()).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -387,7 +429,14 @@ mod tests {
         };
         let printed = |room, count| {
             let mut out = Vec::new();
-            table_within(room, &mut out, &columns, &["ROLE"], rows().take(count)).unwrap();
+            table_within(
+                room,
+                &mut out,
+                &columns,
+                spare(&["ROLE"]),
+                rows().take(count),
+            )
+            .unwrap();
             String::from_utf8(out).unwrap()
         };
         let wide = printed(Room::Page(60), 2);
@@ -457,7 +506,7 @@ mod tests {
                 Room::Terminal(width),
                 &mut out,
                 &columns,
-                &[],
+                spare(&[]),
                 [row.to_vec()].into_iter(),
             )
             .unwrap();
