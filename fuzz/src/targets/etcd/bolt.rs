@@ -72,9 +72,15 @@ fn is_read(file: &[u8]) -> Option<Vec<(Vec<u8>, Pairs)>> {
     }
     match read {
         Ok(buckets) => {
+            let mut bytes = 0;
             for (_, pairs) in &buckets {
                 assert!(pairs.is_sorted_by(|a, b| a.0 < b.0));
+                bytes += pairs
+                    .iter()
+                    .map(|pair| pair.0.len() + pair.1.len())
+                    .sum::<usize>();
             }
+            assert!(bytes <= file.len(), "{bytes} bytes are in {}", file.len());
             Some(buckets)
         }
         Err(error) => {

@@ -52,11 +52,13 @@ impl<'a> Said<'a> {
 
     /// The bodies of all fields of that number.
     pub fn list(&self, field: u64) -> impl Iterator<Item = &'a [u8]> {
-        self.fields.iter().filter_map(move |(number, value)| {
-            (*number == field).then(|| match value {
-                Value::Bytes(body) => *body,
-                Value::Number(_) => panic!("field {field} is no number"),
-            })
+        let named = self
+            .fields
+            .iter()
+            .filter(move |(number, _)| *number == field);
+        named.map(move |(_, value)| match value {
+            Value::Bytes(body) => *body,
+            Value::Number(_) => panic!("field {field} is no number"),
         })
     }
 
