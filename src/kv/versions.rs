@@ -323,7 +323,12 @@ fn load_version<S: Store>(
     // A watch may begin at the compact revision.
     if revision >= compact_revision {
         let event = EventRecord::encode(kind, before, &key);
-        store.insert(Space::Events, keys::event_key(place), event);
+        let at = keys::event_key(place);
+        if store.get(Space::Events, &at)?.is_some() {
+            let what = format!("two changes with the number {number}");
+            return Ok(Err(LoadRefusal { revision, what }));
+        }
+        store.insert(Space::Events, at, event);
     }
     if kind == EventKind::Put || revision > compact_revision {
         store.insert(Space::History, keys::history_key(&key, place), past);
@@ -517,6 +522,34 @@ mod tests {
             (revision, event)
         });
         events.collect()
+    }
+
+    /// A put and a delete of one place, as a file could have it that no etcd has written.
+    #[test]
+    fn a_second_change_of_the_same_place_is_refused() {
+        let put = |key: &'static str| Version {
+            revision: 5,
+            number: 0,
+            kind: EventKind::Put,
+            kv: KeyValue {
+                key: Bytes::from_static(key.as_bytes()),
+                create_revision: 5,
+                mod_revision: 5,
+                version: 1,
+                ..KeyValue::default()
+            },
+        };
+        let delete = Version {
+            kind: EventKind::Delete,
+            ..put("b")
+        };
+        let part = LoadedPart {
+            versions: vec![put("a"), delete],
+            ..LoadedPart::default()
+        };
+        let refusal = load(&mut MemStore::new(), part).unwrap().unwrap_err();
+        let said = refusal.to_string();
+        assert_eq!(said, "revision 5: two changes with the number 0");
     }
 
     #[test]
