@@ -13,7 +13,6 @@ use bytes::Bytes;
 use crate::api::{RangeRequest, RangeResponse, successor};
 
 use super::keys;
-use super::store::Span;
 
 /// A walk over fewer keys takes no longer than the rest of a read.
 const WORTH_KEYS: u64 = 1_000;
@@ -39,30 +38,30 @@ struct CountedRange {
 }
 
 impl RangeCounts {
-    /// How many keys the range of `request` holds at `revision`, if that is known.
-    pub fn get(&self, request: &RangeRequest, revision: i64) -> Option<u64> {
-        let span = keys::span(&request.key, &request.range);
-        self.kept.get(&CountedRange::new(&span, revision)).copied()
+    /// How many keys the range of `request` holds, if that is known. The store is at revision `current`.
+    pub fn get(&self, request: &RangeRequest, current: i64) -> Option<u64> {
+        self.kept.get(&CountedRange::of(request, current)).copied()
     }
 
-    /// Learns from what was found at `revision`.
-    pub fn note(&mut self, request: &RangeRequest, revision: i64, found: &RangeResponse) {
+    /// Learns from what was found in a store at revision `current`.
+    pub fn note(&mut self, request: &RangeRequest, current: i64, found: &RangeResponse) {
         if found.count < WORTH_KEYS {
             return;
         }
-        let mut span = keys::span(&request.key, &request.range);
-        self.keep(CountedRange::new(&span, revision), found.count);
+        let counted = CountedRange::of(request, current);
+        self.keep(counted.clone(), found.count);
         if let Some(last) = found.kvs.last()
             && found.more
             && request.is_in_key_order_and_whole()
         {
-            span.advance(successor(&last.key));
+            let from = successor(&last.key);
             let left = found.count - found.kvs.len() as u64;
-            self.keep(CountedRange::new(&span, revision), left);
+            self.keep(CountedRange { from, ..counted }, left);
         }
     }
 
     fn keep(&mut self, counted: CountedRange, count: u64) {
+        let counted = counted.detached();
         let bytes = counted.bytes();
         if self.kept.insert(counted.clone(), count).is_some() {
             return;
@@ -78,12 +77,24 @@ impl RangeCounts {
 }
 
 impl CountedRange {
-    /// It holds on to no more than it needs: keys are parts of what they were read from.
-    fn new(span: &Span, revision: i64) -> Self {
+    fn of(request: &RangeRequest, current: i64) -> Self {
+        let span = keys::span(&request.key, &request.range);
         Self {
-            revision,
-            from: Bytes::copy_from_slice(span.from()),
-            until: span.until().map(|until| Bytes::copy_from_slice(until)),
+            revision: match request.revision {
+                0 => current,
+                past => past,
+            },
+            from: span.from().clone(),
+            until: span.until().cloned(),
+        }
+    }
+
+    /// It holds on to no more than it needs: keys are parts of what they were read from.
+    fn detached(&self) -> Self {
+        Self {
+            revision: self.revision,
+            from: Bytes::copy_from_slice(&self.from),
+            until: self.until.as_deref().map(Bytes::copy_from_slice),
         }
     }
 

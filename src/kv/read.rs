@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use crate::api::{Error, KeyValue, Limits, RangeRequest, RangeResponse, SortOrder, SortTarget};
 
-use super::meta;
 use super::record;
 use super::scan::{Chunk, Scan, ScanBudget};
 use super::store::{Space, View};
@@ -29,12 +28,11 @@ pub fn range<V: View>(
     request: &RangeRequest,
     limits: &Limits,
 ) -> Result<Result<RangeResponse, Error>, V::Error> {
-    let counted = counted_range(view, request, limits, |_| None)?;
-    Ok(counted.map(|(_, response)| response))
+    counted_range(view, request, limits, None)
 }
 
-/// As [`range`], and at which revision; `known` says how many keys the range holds at a revision, if that is
-/// known ([`RangeCounts`](super::RangeCounts)): then the walk ends where the reply does.
+/// As [`range`]. If it is known how many keys the range holds ([`RangeCounts`](super::RangeCounts)), the walk
+/// ends where the reply does.
 ///
 /// # Errors
 /// As [`range`].
@@ -42,17 +40,16 @@ pub fn counted_range<V: View>(
     view: &V,
     request: &RangeRequest,
     limits: &Limits,
-    known: impl FnOnce(i64) -> Option<u64>,
-) -> Result<Result<(i64, RangeResponse), Error>, V::Error> {
+    known: Option<u64>,
+) -> Result<Result<RangeResponse, Error>, V::Error> {
     if request.is_point() {
-        let revision = meta::progress(view)?.revision;
-        return Ok(Ok((revision, point(view, request)?)));
+        return point(view, request).map(Ok);
     }
     let mut scan = match Scan::begin(view, request)? {
         Ok(scan) => scan,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    if let Some(count) = known(scan.revision()) {
+    if let Some(count) = known {
         scan.know(count);
     }
     let mut reply = RangeReply::new(request, limits);
@@ -62,7 +59,7 @@ pub fn counted_range<V: View>(
                 let finished = chunk.finished;
                 reply.add(&mut scan, chunk);
                 if finished {
-                    return Ok(Ok((scan.revision(), reply.finish(&scan))));
+                    return Ok(Ok(reply.finish(&scan)));
                 }
             }
             Err(refusal) => return Ok(Err(refusal)),

@@ -123,15 +123,16 @@ impl Scan {
         }
     }
 
-    /// The range holds so many keys at this revision: they need not be counted.
+    /// The range holds so many keys at this revision: they need not be counted, unless the walk has to look at
+    /// each of them for something else.
     pub(super) fn know(&mut self, count: u64) {
-        self.known = Some(count);
+        let is_for_count = self.request.count_only || self.request.is_in_key_order_and_whole();
+        self.known = is_for_count.then_some(count);
     }
 
     /// What is left would only be counted, and that is known.
     fn is_settled(&self) -> bool {
-        let is_full = self.room == 0 && self.request.is_in_key_order_and_whole();
-        self.known.is_some() && (is_full || self.request.count_only)
+        self.known.is_some() && (self.room == 0 || self.request.count_only)
     }
 
     /// The revision that is read.

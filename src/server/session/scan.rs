@@ -261,11 +261,11 @@ impl Scan {
         }
         Ok(match &self.query {
             Query::Range(range) => {
-                let counts = &shared.serving.counts;
-                let known = |revision| counts.lock().get(range, revision);
+                let (counts, current) = (&shared.serving.counts, snapshot.revision());
+                let known = counts.lock().get(range, current);
                 let found = crate::kv::counted_range(&snapshot, range, limits, known)?;
-                found.map(|(revision, response)| {
-                    counts.lock().note(range, revision, &response);
+                found.map(|response| {
+                    counts.lock().note(range, current, &response);
                     ResponseBody::Range(response)
                 })
             }
