@@ -5,9 +5,8 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::page::PAGE_BYTES;
-use super::{BoltError, BoltReader, BoltWriter};
-
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+use super::{BoltError, BoltWriter};
+use crate::etcd::doors::{Pairs, read_bolt};
 
 fn written(buckets: &[(&str, Pairs)]) -> Vec<u8> {
     let mut writer = BoltWriter::begin(Cursor::new(Vec::new())).unwrap();
@@ -24,17 +23,9 @@ fn written(buckets: &[(&str, Pairs)]) -> Vec<u8> {
 }
 
 fn read(file: &[u8]) -> Result<Vec<(String, Pairs)>, BoltError> {
-    let mut reader = BoltReader::open(Cursor::new(file), file.len() as u64)?;
-    let mut found = Vec::new();
-    for (name, root) in reader.buckets()? {
-        let mut pairs = Pairs::new();
-        reader.for_each(&root, |key, value| {
-            pairs.push((key.to_vec(), value.to_vec()));
-            Ok::<_, BoltError>(())
-        })?;
-        found.push((String::from_utf8_lossy(&name).into_owned(), pairs));
-    }
-    Ok(found)
+    let named =
+        |(name, pairs): (Vec<u8>, Pairs)| (String::from_utf8_lossy(&name).into_owned(), pairs);
+    Ok(read_bolt(file)?.into_iter().map(named).collect())
 }
 
 /// `count` keys with values of these lengths in turn.
