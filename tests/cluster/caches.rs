@@ -97,10 +97,7 @@ async fn what_a_cache_says_of_its_age_is_true() {
         cluster.nodes[other].pause();
         tokio::time::sleep(Duration::from_secs(3)).await;
         cluster.nodes[other].resume();
-        let leader = cluster.wait_for_lease();
-        cluster.nodes[leader].kill();
-        cluster.wait_for_lease();
-        cluster.nodes[leader].start();
+        cluster.replace_leader();
     }
     // All are gone: what was there is still told, and its age.
     for node in &mut cluster.nodes {

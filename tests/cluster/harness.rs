@@ -602,6 +602,14 @@ impl Cluster {
         })
     }
 
+    /// Kills the leader, and starts it again once another one leads under a valid lease.
+    pub(crate) fn replace_leader(&mut self) {
+        let leader = self.wait_for_lease();
+        self.nodes[leader].kill();
+        self.wait_for_lease();
+        self.nodes[leader].start();
+    }
+
     /// Waits until some node leads under a valid lease.
     pub(crate) fn wait_for_lease(&mut self) -> usize {
         let started = Instant::now();

@@ -132,10 +132,7 @@ async fn x13_tokens_of_writes_only_grow_while_leaders_die() {
     }
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let leader = cluster.wait_for_lease();
-        cluster.nodes[leader].kill();
-        cluster.wait_for_lease();
-        cluster.nodes[leader].start();
+        cluster.replace_leader();
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     stop.store(true, Ordering::SeqCst);
@@ -631,10 +628,7 @@ async fn transactions_of_many_clients_keep_a_sum_while_leaders_die() {
             assert_eq!(sum, ACCOUNTS * EACH);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let leader = cluster.wait_for_lease();
-        cluster.nodes[leader].kill();
-        cluster.wait_for_lease();
-        cluster.nodes[leader].start();
+        cluster.replace_leader();
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     stop.store(true, Ordering::SeqCst);

@@ -121,12 +121,8 @@ async fn listen(stream: FrameStream, connection: Connection, node: Arc<Node>) {
                     node.store.lock().unwrap().answer("n1", &call)
                 }
             };
-            let reply = ServerFrame {
-                request_id: call.request_id,
-                result,
-            };
             let mut out = BytesMut::new();
-            encode(&reply, &LIMITS, &mut out).unwrap();
+            encode(&reply_to(&call, result), &LIMITS, &mut out).unwrap();
             if sender.write(out.freeze()).await.is_err() {
                 return;
             }

@@ -220,11 +220,7 @@ async fn serve_stream(
                     body: list,
                     ..known
                 });
-                let reply = ServerFrame {
-                    request_id: call.request_id,
-                    result,
-                };
-                encode(&reply, &LIMITS, &mut out).unwrap();
+                encode(&reply_to(&call, result), &LIMITS, &mut out).unwrap();
                 continue;
             }
             is_held = true;
@@ -233,10 +229,7 @@ async fn serve_stream(
                 calls.push(call.clone());
                 calls.len() - 1
             };
-            let reply = |result: Box<Result<Response, Error>>| ServerFrame {
-                request_id: call.request_id,
-                result: *result,
-            };
+            let reply = |result: Box<Result<Response, Error>>| reply_to(&call, *result);
             let overdue = late.pop_front();
             match script(number, &call) {
                 Reaction::Reply(result) => encode(&reply(result), &LIMITS, &mut out).unwrap(),
@@ -321,6 +314,13 @@ fn not_leader(leader: Option<(NodeId, &str)>) -> Reaction {
 
 /// What a healthy leader grants: its leases are renewed within the patience of a test.
 const TTL_MS: u64 = 600;
+
+fn reply_to(call: &ClientFrame, result: Result<Response, Error>) -> ServerFrame {
+    ServerFrame {
+        request_id: call.request_id,
+        result,
+    }
+}
 
 /// The answer a healthy leader named `name` gives.
 fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {

@@ -158,12 +158,8 @@ async fn listen(name: &'static str, stream: FrameStream, caller: Arc<Caller>, sc
                 }
                 _ => {}
             }
-            let reply = ServerFrame {
-                request_id: call.request_id,
-                result,
-            };
             let mut out = BytesMut::new();
-            encode(&reply, &LIMITS, &mut out).unwrap();
+            encode(&reply_to(&call, result), &LIMITS, &mut out).unwrap();
             if sender.write(out.freeze()).await.is_err() {
                 return;
             }
