@@ -85,6 +85,8 @@ pub mod kv;
 pub mod leader_lease;
 pub mod log;
 pub mod node;
+#[cfg(feature = "embed")]
+pub mod pki;
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;

@@ -74,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("json", &["api", "client"]),
+    ("pki", &["types", "transport", "server"]),
     (
         "cli",
         &[
@@ -86,12 +87,13 @@ const LAYERS: &[(&str, &[&str])] = &[
             "transport",
             "client",
             "server",
+            "pki",
         ],
     ),
     (
         "bench",
         &[
-            "types", "time", "version", "sync", "api", "raft", "clock", "client", "cli",
+            "types", "time", "version", "sync", "api", "raft", "clock", "client", "pki", "cli",
         ],
     ),
 ];

@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use leasehold::cli::pki::IdentityFiles;
 use leasehold::client::Client;
+use leasehold::pki::IdentityFiles;
 use leasehold::types::NodeId;
 use leasehold::{api, wire};
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use leasehold::cli::pki::IdentityFiles;
+use leasehold::pki::IdentityFiles;
 use leasehold::server::config::{Config, ConfigSources};
 use leasehold::server::{Server, ServerOptions};
 use leasehold::transport::{Tls, TlsPaths};

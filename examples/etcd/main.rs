@@ -26,7 +26,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::cli::pki::{Authority, IdentityFiles, wall_clock};
+use leasehold::pki::{Authority, IdentityFiles, wall_clock};
 use leasehold::server::config::{Config, ConfigSources};
 use leasehold::server::{Server, ServerOptions};
 use tokio::signal::unix::{SignalKind, signal};

@@ -14,8 +14,8 @@ use super::{Stopwatch, Wall};
 use crate::cli::arguments::bench::OwnClusterArgs;
 use crate::cli::connection::Target;
 use crate::cli::failure::Failure;
-use crate::cli::pki::{AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, wall_clock};
 use crate::client::Client;
+use crate::pki::{AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, wall_clock};
 use crate::types::NodeId;
 
 /// The name in our client's certificate.

@@ -16,7 +16,6 @@ pub mod failure;
 pub mod logging;
 pub mod panics;
 mod password;
-pub mod pki;
 pub mod print;
 pub mod remote;
 pub mod runtime;

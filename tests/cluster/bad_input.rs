@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use leasehold::api::{ErrorKind, Limits, Outcome};
-use leasehold::cli::pki::{Authority, IdentityFiles};
 use leasehold::client::{Client, ConnectOptions, TlsOptions};
+use leasehold::pki::{Authority, IdentityFiles};
 
 use crate::harness::{Cluster, Pki, copy_folder, left_out, run};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::bench::cluster::free_addresses;
-use leasehold::cli::pki::{Authority, IdentityFiles, wall_clock};
 use leasehold::client::{ConnectOptions, TlsOptions};
+use leasehold::pki::{Authority, IdentityFiles, wall_clock};
 use leasehold::server::config::{Config, ConfigSources};
 use leasehold::server::{Server, ServerOptions};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use leasehold::cli::pki;
+use leasehold::pki;
 use leasehold::transport::{PeerIdentity, Tls};
 use leasehold::types::ClusterId;
 

@@ -14,8 +14,9 @@ use crate::cli::arguments::Format;
 use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
+use crate::cli::password;
 use crate::cli::print::{Align, View, escaped, fields, line, row, table};
-use crate::cli::{password, pki};
+use crate::pki;
 
 /// A command about who may do what.
 #[derive(Debug)]

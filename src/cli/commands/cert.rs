@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
+use crate::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
 
 /// Runs one of them.
 ///

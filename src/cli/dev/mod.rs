@@ -26,12 +26,12 @@ use super::arguments::DevArgs;
 use super::connection::{Connection, Connector, Target};
 use super::failure::Failure;
 use super::logging::{self, LineFormat, LogTarget};
-use super::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use super::runtime::{
     Claim, DevCluster, DevName, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX,
 };
 use super::signals::Stop;
 use crate::api::{ErrorKind, ResponseBody, StatusResponse};
+use crate::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use crate::types::Role;
 
 /// Starts nodes.

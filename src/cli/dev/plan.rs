@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use super::super::failure::Failure;
-use super::super::pki::IdentityFiles;
+use crate::pki::IdentityFiles;
 
 /// Ports from one node's client port to the next one's.
 const STRIDE: u16 = 10;
