@@ -41,7 +41,8 @@
 //!   knowing the others; [`front`]: how the state is published and read; [`watch`]: which watchers
 //!   are sent what;
 //! - [`node`]: one replica made of them, still pure; [`wire`]: its frames;
-//! - `clock`, `transport`, `server`: the machine around it; `cli`: the binary; `bench`: load on it.
+//! - `clock`, `transport`, `server`: the machine around it; `embed`: a node inside a program; `cli`: the
+//!   binary; `bench`: load on it.
 //!
 //! `raft`, `log`, `kv`, `front`, `watch`, `node` and `wire` are public so that the simulator, the fuzzers and
 //! the benches enter by the same door as the server. They promise no stability.
@@ -75,6 +76,8 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "transport")]
 pub mod clock;
+#[cfg(feature = "embed")]
+pub mod embed;
 #[cfg(feature = "server")]
 #[doc(hidden)]
 pub mod etcd;
@@ -100,7 +103,7 @@ pub mod watch;
 pub mod wire;
 
 /// The examples of the README and of the guide are compiled.
-#[cfg(all(doctest, feature = "client"))]
+#[cfg(all(doctest, feature = "embed"))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../docs/guide/rust.md")]
 #[doc = include_str!("../docs/guide/leases.md")]

@@ -75,6 +75,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("json", &["api", "client"]),
     ("pki", &["types", "transport", "server"]),
+    ("embed", &["api", "client", "pki", "server"]),
     (
         "cli",
         &[

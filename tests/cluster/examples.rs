@@ -89,6 +89,23 @@ fn the_watcher_of_the_example_shows_all_and_then_each_change() {
 }
 
 #[test]
+fn the_store_of_the_example_outlives_its_program() {
+    let scratch = tempfile::tempdir().unwrap();
+    let run = || {
+        let mut command = Command::new(folder().join("embedded"));
+        without_settings(&mut command);
+        let output = command
+            .arg(scratch.path().join("counter"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(run(), "run 1\n");
+    assert_eq!(run(), "run 2\n");
+}
+
+#[test]
 fn the_job_of_the_example_is_overtaken_while_it_is_suspended() {
     let cluster = Cluster::start(1);
     let mut ann = start(&cluster, "fenced_job", &["ann"]);

@@ -22,6 +22,7 @@ mod data_model;
 mod dev_clusters;
 mod diverged;
 mod doctor;
+mod embed;
 mod embedded;
 mod etcd;
 mod examples;
