@@ -6,8 +6,8 @@
 //! load of the state has synchronised.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -38,6 +38,12 @@ impl StateReader {
     /// The last index applied. Any read that begins later contains it.
     pub fn applied(&self) -> LogIndex {
         self.current.load().applied()
+    }
+
+    /// Shows whether this state is still held: its database is closed, and can be opened again, once all that hold
+    /// it are gone.
+    pub(crate) fn held(&self) -> Weak<impl Send + Sync + use<>> {
+        Arc::downgrade(&self.current.get())
     }
 
     /// The last index of which any look may have found something (P21).

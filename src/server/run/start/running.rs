@@ -16,6 +16,10 @@ use crate::server::mail::{Mail, Mailbox};
 use crate::transport::CloseCode;
 use crate::types::{ClusterId, NodeId};
 
+/// How long a stopped node waits until nothing reads its state any more, and how often it looks.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+const RELEASE_POLL: Duration = Duration::from_millis(5);
+
 impl Server {
     /// The node's name.
     pub fn name(&self) -> &str {
@@ -105,7 +109,7 @@ impl Server {
     }
 
     /// Stops gracefully: hands leadership over, takes no more work, finishes what it holds,
-    /// releases promises, makes everything durable.
+    /// releases promises, makes everything durable. The data directory can be opened again when it returns.
     ///
     /// # Cancel safety
     /// Not cancel safe; dropping the server instead is like a crash, which it survives.
@@ -134,10 +138,25 @@ impl Server {
             admin.shutdown().await;
         }
         let name = self.name.clone();
+        let state = self.sessions.serving.store.held();
         // Threads are joined where waiting is allowed.
         let joined = tokio::task::spawn_blocking(move || self.threads.join(self.peers)).await;
         if joined.is_err() {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
+        }
+        drop((self.tasks, self.sessions));
+        // The runtime lets go of tasks that have been ended in its own time, and a program may open the state
+        // again next.
+        let released = async {
+            while state.strong_count() > 0 {
+                tokio::time::sleep(RELEASE_POLL).await;
+            }
+        };
+        if tokio::time::timeout(RELEASE_PATIENCE, released)
+            .await
+            .is_err()
+        {
+            tracing::warn!(node = %name, "something still reads the state of this node");
         }
         tracing::info!(node = %name, "stopped");
     }
