@@ -69,6 +69,8 @@ pub mod api;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;

@@ -12,6 +12,7 @@ mod admin;
 mod backup;
 mod bad_input;
 mod bench;
+mod blocking;
 mod caches;
 mod certificates;
 mod clocks;
