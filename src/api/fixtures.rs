@@ -57,6 +57,11 @@ pub(crate) fn every_request() -> Vec<Request> {
         Request::MemberRemove { id: NodeId(7) },
         Request::MemberPromote { id: NodeId(7) },
         Request::MemberUpdate(MemberUpdateRequest::default()),
+        Request::AlarmList,
+        Request::AlarmSet {
+            member: NodeId(7),
+            is_raised: true,
+        },
     ];
     all.extend(every_auth_request().into_iter().map(Request::Auth));
     all

@@ -444,6 +444,20 @@ fn the_bytes_of_watches_and_events_are_pinned() {
 }
 
 #[test]
+fn the_bytes_of_alarms_are_pinned() {
+    let set = Request::AlarmSet {
+        member: NodeId(300),
+        is_raised: true,
+    };
+    check(&[(Request::AlarmList, "1b"), (set, "1c ac02 01")]);
+    let alarms = AlarmsResponse {
+        measured: true,
+        members: vec![NodeId(0), NodeId(9)],
+    };
+    check(&[(ResponseBody::Alarms(alarms), "17 01 02 00 09")]);
+}
+
+#[test]
 fn the_bytes_of_users_and_roles_are_pinned() {
     let pinned = [
         "1a 00 036b6579",

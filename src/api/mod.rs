@@ -7,6 +7,7 @@
 //! variants are only ever appended, and a struct that must grow gets a new variant of the request
 //! or reply that holds it.
 
+mod alarm;
 mod attempts;
 mod auth;
 mod cursor;
@@ -34,6 +35,7 @@ mod golden;
 #[cfg(test)]
 mod tests;
 
+pub use self::alarm::AlarmsResponse;
 pub use self::attempts::Attempts;
 pub use self::auth::{
     AuthRequest, AuthResponse, AuthStatus, PASSWORD_BYTES_MAX, Password, Permission,

@@ -152,4 +152,13 @@ pub enum Request {
     MemberUpdate(MemberUpdateRequest),
     /// A request about users, roles or access control.
     Auth(AuthRequest),
+    /// List the alarms of the cluster; a read like any other.
+    AlarmList,
+    /// Raise or clear the alarm NOSPACE of a member by an operator's word.
+    AlarmSet {
+        /// Of which; 0 and ids of no member are allowed, as in etcd.
+        member: NodeId,
+        /// Raise it.
+        is_raised: bool,
+    },
 }

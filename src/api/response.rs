@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AuthResponse, DeleteRangeResponse, LeaderLeaseReport, LeaseGrantResponse, LeaseInfo, LeaseKept,
-    LeaseListResponse, LeaseRevokeResponse, MembersResponse, PutResponse, PutWithNewLeaseResponse,
-    RangePage, RangeResponse, SnapshotReply, StatusResponse, TxnResponse,
+    AlarmsResponse, AuthResponse, DeleteRangeResponse, LeaderLeaseReport, LeaseGrantResponse,
+    LeaseInfo, LeaseKept, LeaseListResponse, LeaseRevokeResponse, MembersResponse, PutResponse,
+    PutWithNewLeaseResponse, RangePage, RangeResponse, SnapshotReply, StatusResponse, TxnResponse,
 };
 use crate::types::{LogIndex, NodeId, SessionId, Term};
 
@@ -142,4 +142,6 @@ pub enum ResponseBody {
     Members(Box<MembersResponse>),
     /// To [`Request::Auth`](super::Request::Auth).
     Auth(AuthResponse),
+    /// To [`Request::AlarmList`](super::Request::AlarmList), and to [`Request::AlarmSet`](super::Request::AlarmSet), which names what it touched.
+    Alarms(AlarmsResponse),
 }

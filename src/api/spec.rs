@@ -169,6 +169,8 @@ table! {
     R::MemberRemove { .. }               => "member_remove"       MemberChange KeepAlive Once       Small     false Root;
     R::MemberPromote { .. }              => "member_promote"      MemberChange KeepAlive Once       Small     false Root;
     R::MemberUpdate(_)                   => "member_update"       MemberChange KeepAlive Once       Small     false Root;
+    R::AlarmList                         => "alarm_list"          Read         Read      Repeatable Small     false Anything;
+    R::AlarmSet { .. }                   => "alarm_set"           Write        Write     Numbered   Small     false Root;
 }
 
 table! {

@@ -61,7 +61,9 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::Snapshot(_)
         | Request::MemberList
         | Request::MemberRemove { .. }
-        | Request::MemberPromote { .. } => Ok(()),
+        | Request::MemberPromote { .. }
+        | Request::AlarmList
+        | Request::AlarmSet { .. } => Ok(()),
         Request::MemberAdd(add) => member::validate_add(add),
         Request::MemberUpdate(update) => member::validate_update(update),
         Request::Watch { watch, .. } => watch.validate(limits),

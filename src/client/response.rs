@@ -193,6 +193,7 @@ pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Erro
         ResponseBody::Snapshot(_) => "snapshot",
         ResponseBody::Members(_) => "member",
         ResponseBody::Auth(_) => "auth",
+        ResponseBody::Alarms(_) => "alarms",
     };
     Error {
         kind: ErrorKind::Internal,

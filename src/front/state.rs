@@ -31,6 +31,8 @@ pub struct Front<D: Database> {
     revision: AtomicI64,
     /// Shown to people only: no read is judged by it.
     compact_revision: AtomicI64,
+    /// The same.
+    raised_alarms: AtomicU64,
     applied: AtomicU64,
     /// Up to where a look may find changes. It is set before the first of them can be found, and
     /// `applied` after the last.
@@ -107,6 +109,7 @@ impl<D: Database> Front<D> {
             cache: RecordCache::new(cache_bytes),
             revision: AtomicI64::new(0),
             compact_revision: AtomicI64::new(0),
+            raised_alarms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             #[cfg(leasehold_bugs)]
@@ -147,6 +150,11 @@ impl<D: Database> Front<D> {
     /// The oldest revision that can be read; 0 while nothing was ever compacted.
     pub fn compact_revision(&self) -> i64 {
         self.compact_revision.load(Ordering::Relaxed)
+    }
+
+    /// How many alarms operators have raised.
+    pub fn raised_alarms(&self) -> u64 {
+        self.raised_alarms.load(Ordering::Relaxed)
     }
 
     /// Reads one key: from the cache if it is there, else from a look at the database. A key found in
@@ -307,6 +315,8 @@ impl<D: Database> Front<D> {
     pub(super) fn set_revision(&self, progress: &Progress) {
         self.compact_revision
             .store(progress.compact_revision, Ordering::Relaxed);
+        self.raised_alarms
+            .store(progress.raised_alarms.into(), Ordering::Relaxed);
         self.revision.store(progress.revision, Ordering::Release);
     }
 

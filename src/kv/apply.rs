@@ -21,7 +21,7 @@ use super::meta::Progress;
 use super::mvcc::Write;
 use super::record_hash::ContentHash;
 use super::store::{Fault, Space, Store};
-use super::{access, clients, compaction, lease, lease_end, meta, mvcc, txn};
+use super::{access, alarms, clients, compaction, lease, lease_end, meta, mvcc, txn};
 
 /// Applies the entry `id` to `store`. `command` is `None` for entries that carry none: a leader's
 /// no-op, a change of membership.
@@ -86,6 +86,10 @@ fn check_progress(id: LogId, before: &Progress, after: &Progress) {
     assert!(
         after.leases <= before.leases + 1,
         "an entry grants one lease at most"
+    );
+    assert!(
+        after.raised_alarms.abs_diff(before.raised_alarms) <= 1,
+        "an entry raises or clears one alarm at most"
     );
 }
 
@@ -265,8 +269,8 @@ fn write<S: Store>(
     operation: Operation,
     changes: &mut Vec<LeaseChange>,
 ) -> Result<Result<ResponseBody, Error>, S::Error> {
-    if let Some(alarm) = progress.space_alarm.filter(|_| operation.takes_room()) {
-        return Ok(Err(alarm.refusal()));
+    if let Some(refusal) = no_space(progress).filter(|_| operation.takes_room()) {
+        return Ok(Err(refusal));
     }
     // A lease granted by an authenticated user belongs to that user.
     let creator = author.filter(|_| progress.access.enabled);
@@ -312,11 +316,24 @@ fn write<S: Store>(
         Operation::Auth(request) => {
             access::change(store, &mut progress.access, author, &request)?.map(ResponseBody::Auth)
         }
+        Operation::SetAlarm { member, is_raised } => {
+            let count = &mut progress.raised_alarms;
+            alarms::set(store, count, member, is_raised)?.map(ResponseBody::Alarms)
+        }
     };
     if write.has_changed() {
         progress.revision = main;
     }
     Ok(result)
+}
+
+/// Why the state must not grow, if it must not: by measure or by an operator's word.
+fn no_space(progress: &Progress) -> Option<Error> {
+    match progress.space_alarm {
+        Some(alarm) => Some(alarm.refusal()),
+        None if progress.raised_alarms > 0 => Some(alarms::raised_refusal()),
+        None => None,
+    }
 }
 
 /// Grants a lease and attaches a key to it: both or neither.

@@ -19,7 +19,7 @@ use crate::api::{
     AuthRequest, ClusterInfo, CompactionRequest, DeleteRangeRequest, Error, ErrorKind, LeaseRef,
     PutRequest, ResponseBody, SessionCall, TxnRequest,
 };
-use crate::types::{BootstrapId, LogIndex, SessionId, Term, VersionRange};
+use crate::types::{BootstrapId, LogIndex, NodeId, SessionId, Term, VersionRange};
 
 use super::access::Author;
 use super::lease::{LeaseChange, LeaseGrant};
@@ -153,6 +153,13 @@ pub enum Operation {
     },
     /// Changes users, roles or access control. Passwords have been hashed.
     Auth(AuthRequest),
+    /// Raises or clears an operator's alarm.
+    SetAlarm {
+        /// Of which member.
+        member: NodeId,
+        /// Raises it.
+        is_raised: bool,
+    },
 }
 
 /// The format version this program writes, and the highest that it reads.
@@ -285,7 +292,7 @@ mod tests {
     use super::*;
     use crate::api::{KeyRange, MemberInfo};
     use crate::kv::access::Identity;
-    use crate::types::{ClusterId, NodeId};
+    use crate::types::ClusterId;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -482,6 +489,17 @@ mod tests {
                     operation: Operation::Auth(AuthRequest::Disable),
                 },
                 "01 00 01 01 04616e6e61 0103 00 08 01",
+            ),
+            (
+                Command::Write {
+                    author: None,
+                    session: None,
+                    operation: Operation::SetAlarm {
+                        member: NodeId(300),
+                        is_raised: true,
+                    },
+                },
+                "01 00 00 00 09 ac02 01",
             ),
             (
                 Command::OpenSession {

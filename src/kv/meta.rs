@@ -24,7 +24,8 @@ const PROGRESS_BYTES: usize = 48;
 const ALARM_BYTES: usize = 16;
 /// Behind them, once users or roles were ever changed.
 const ACCESS_BYTES: usize = 9;
-const BOTH_BYTES: usize = ALARM_BYTES + ACCESS_BYTES;
+/// Behind them, while an operator's alarm is raised. Which parts a record has follows from its length.
+const RAISED_BYTES: usize = 2;
 
 /// An empty store is at revision 1, as in etcd: the first write makes it 2.
 const FIRST_REVISION: i64 = 1;
@@ -46,6 +47,8 @@ pub struct Progress {
     pub space_alarm: Option<SpaceAlarm>,
     /// Whether access control is enabled, and the revision of its rules.
     pub access: AuthStatus,
+    /// How many alarms operators have raised: while there is any, such writes are refused, too.
+    pub raised_alarms: u16,
 }
 
 /// The progress of `view`.
@@ -152,6 +155,7 @@ impl Default for Progress {
             leases: 0,
             space_alarm: None,
             access: AuthStatus::default(),
+            raised_alarms: 0,
         }
     }
 }
@@ -159,7 +163,8 @@ impl Default for Progress {
 impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
-        let mut bytes = BytesMut::with_capacity(PROGRESS_BYTES + ALARM_BYTES + ACCESS_BYTES);
+        let parts = PROGRESS_BYTES + ALARM_BYTES + ACCESS_BYTES + RAISED_BYTES;
+        let mut bytes = BytesMut::with_capacity(parts);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
@@ -174,23 +179,27 @@ impl Progress {
             bytes.put_u64(self.access.revision);
             bytes.put_u8(self.access.enabled.into());
         }
+        if self.raised_alarms > 0 {
+            bytes.put_u16(self.raised_alarms);
+        }
         (Bytes::from_static(PROGRESS), bytes.freeze())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
-        let tail = record.len().checked_sub(PROGRESS_BYTES);
-        let (is_alarmed, has_access) = match tail {
-            Some(0) => (false, false),
-            Some(ALARM_BYTES) => (true, false),
-            Some(ACCESS_BYTES) => (false, true),
-            Some(BOTH_BYTES) => (true, true),
-            _ => {
-                return Err(Fault::Damaged {
-                    space: Space::Meta,
-                    what: "a progress record of the wrong size",
-                });
-            }
-        };
+        let mut tail = record.len().wrapping_sub(PROGRESS_BYTES);
+        // Each part is longer than those behind it together.
+        let [is_alarmed, has_access, has_raised] =
+            [ALARM_BYTES, ACCESS_BYTES, RAISED_BYTES].map(|bytes| {
+                let is_there = tail >= bytes;
+                tail -= if is_there { bytes } else { 0 };
+                is_there
+            });
+        if tail != 0 {
+            return Err(Fault::Damaged {
+                space: Space::Meta,
+                what: "a progress record of the wrong size",
+            });
+        }
         // Fields are read in the order written.
         Ok(Self {
             applied: LogId::new(LogIndex(record.get_u64()), Term(record.get_u64())),
@@ -208,6 +217,10 @@ impl Progress {
                     revision: record.get_u64(),
                     enabled: record.get_u8() != 0,
                 },
+            },
+            raised_alarms: match has_raised {
+                false => 0,
+                true => record.get_u16(),
             },
         })
     }

@@ -22,6 +22,7 @@
 //! is a trait ([`View`], [`Store`]).
 
 pub mod access;
+mod alarms;
 mod apply;
 mod clients;
 mod command;
@@ -51,6 +52,7 @@ pub(crate) mod tests;
 mod txn;
 mod versions;
 
+pub use alarms::{RAISED_ALARMS_MAX, alarms, raised_refusal};
 pub use apply::apply;
 pub use clients::idle_sessions;
 pub use command::{Command, CommandError, LeaseMark, LeaseMarkKind};

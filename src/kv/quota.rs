@@ -19,7 +19,8 @@ impl Operation {
             | Self::Compact(_)
             | Self::LeaseRevoke(_)
             | Self::LeaseUpdateTtl { .. }
-            | Self::Auth(_) => false,
+            | Self::Auth(_)
+            | Self::SetAlarm { .. } => false,
         }
     }
 }

@@ -33,6 +33,10 @@ impl Node {
             Request::Txn(txn) => Some(Operation::Txn(txn.clone())),
             Request::Compact(compaction) => Some(Operation::Compact(*compaction)),
             Request::Auth(auth) => Some(Operation::Auth(auth.clone())),
+            Request::AlarmSet { member, is_raised } => Some(Operation::SetAlarm {
+                member: *member,
+                is_raised: *is_raised,
+            }),
             Request::LeaseGrant(_)
             | Request::LeaseRevoke(_)
             | Request::LeaseUpdateTtl { .. }

@@ -597,7 +597,8 @@ impl World {
             | ResponseBody::RangePage(_)
             | ResponseBody::Snapshot(_)
             | ResponseBody::Members(_)
-            | ResponseBody::Auth(_) => Fate::Unknown,
+            | ResponseBody::Auth(_)
+            | ResponseBody::Alarms(_) => Fate::Unknown,
         };
         this.remember(&fate);
         self.client_finishes(client, fate);

@@ -623,7 +623,9 @@ impl Model {
                 Some(ResponseBody::LeaseUpdateTtl { ttl_ms })
             }
             Operation::PutWithNewLease { grant, put } => self.put_with_new_lease(index, grant, put),
-            Operation::Auth(_) => unreachable!("users and roles are not drawn"),
+            Operation::Auth(_) | Operation::SetAlarm { .. } => {
+                unreachable!("users, roles and alarms are not drawn")
+            }
         }
     }
 

@@ -383,6 +383,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         | Request::MemberPromote { .. }
         | Request::MemberUpdate(_) => ResponseBody::Members(Box::default()),
         Request::Auth(_) => ResponseBody::Auth(crate::api::AuthResponse::NotEnabled),
+        Request::AlarmList | Request::AlarmSet { .. } => ResponseBody::Alarms(Default::default()),
     };
     Ok(Response {
         header: ResponseHeader {

@@ -60,6 +60,8 @@ pub(crate) enum AlarmAction {
 
 /// The alarm of a member that has no space left; 0 stands for every alarm.
 pub(crate) const ALARM_NO_SPACE: i32 = 1;
+/// That of a member whose state is damaged.
+pub(crate) const ALARM_CORRUPT: i32 = 2;
 
 /// An alarm of a member.
 #[derive(Clone, PartialEq, Message)]

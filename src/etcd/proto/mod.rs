@@ -46,10 +46,10 @@ pub(crate) use lease::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, StoredLease,
 };
 pub(crate) use maintenance::{
-    ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse, DefragmentRequest,
-    DefragmentResponse, DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest,
-    HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest, MoveLeaderResponse,
-    SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
+    ALARM_CORRUPT, ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse,
+    DefragmentRequest, DefragmentResponse, DowngradeAction, DowngradeRequest, DowngradeResponse,
+    HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
+    MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
 };
 pub(crate) use parts::txn_parts;
 pub(crate) use recipes::{

@@ -65,7 +65,7 @@ pub(in crate::kv) fn permit<V: View>(
     match operation {
         Operation::Put(put) => of_put(put, &mut needs),
         Operation::DeleteRange(delete) => of_delete(delete, &mut needs),
-        Operation::Compact(_) => needs.push(Need::Root),
+        Operation::Compact(_) | Operation::SetAlarm { .. } => needs.push(Need::Root),
         Operation::Txn(txn) => of_txn(txn, &mut needs),
         Operation::LeaseGrant(_) => needs.push(Need::Anything),
         Operation::LeaseRevoke(lease) => needs.push(Need::LeaseEnd(*lease)),

@@ -14,12 +14,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{
-    ClusterInfo, CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind,
-    KeyRange, KeyValue, LeaseGrantResponse, LeaseRef, LeaseRevokeResponse, LeaseTarget, Limits,
-    MemberInfo, Outcome, PutRequest, PutResponse, PutWithNewLeaseResponse, RangeRequest,
-    RangeResponse, ResponseBody, SessionCall,
+    AlarmsResponse, AuthRequest, ClusterInfo, CompactionRequest, DeleteRangeRequest,
+    DeleteRangeResponse, Error, ErrorKind, KeyRange, KeyValue, LeaseGrantResponse, LeaseRef,
+    LeaseRevokeResponse, LeaseTarget, Limits, MemberInfo, Outcome, PutRequest, PutResponse,
+    PutWithNewLeaseResponse, RangeRequest, RangeResponse, ResponseBody, SessionCall,
 };
-use crate::types::{BootstrapId, ClusterId, LogId, LogIndex, SessionId, Term};
+use crate::types::{BootstrapId, ClusterId, LogId, LogIndex, NodeId, SessionId, Term};
 use model::{Model, verdict};
 pub(crate) use programs::{Step, entries, programs};
 

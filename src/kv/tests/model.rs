@@ -25,6 +25,8 @@ pub(crate) struct Model {
     leases: BTreeMap<i64, ModelLease>,
     cluster: Option<ClusterInfo>,
     bootstrap: BootstrapId,
+    /// The alarms of operators.
+    raised: BTreeSet<NodeId>,
 }
 
 /// One key was changed.
@@ -101,6 +103,7 @@ impl Model {
             leases: BTreeMap::new(),
             cluster: None,
             bootstrap: BootstrapId(0),
+            raised: BTreeSet::new(),
         }
     }
 
@@ -342,6 +345,9 @@ impl Model {
             changes: Vec::new(),
         };
         let result = match operation {
+            growing if growing.takes_room() && !self.raised.is_empty() => {
+                Err(ErrorKind::NoSpace { used: 0, quota: 0 })
+            }
             Operation::Put(request) => self.put(&mut draft, request).map(ResponseBody::Put),
             Operation::DeleteRange(request) => {
                 delete(&mut draft, &request).map(ResponseBody::DeleteRange)
@@ -387,6 +393,16 @@ impl Model {
                 both
             }
             Operation::Auth(_) => unreachable!("the script does not draw these"),
+            Operation::SetAlarm { member, is_raised } => {
+                let was_raised = match is_raised {
+                    true => !self.raised.insert(member),
+                    false => self.raised.remove(&member),
+                };
+                Ok(ResponseBody::Alarms(AlarmsResponse {
+                    measured: false,
+                    members: Vec::from_iter((is_raised || was_raised).then_some(member)),
+                }))
+            }
         };
         if result.is_ok() && !draft.changes.is_empty() {
             self.revision = draft.main;

@@ -215,6 +215,15 @@ fn a_txn(depth: usize) -> BoxedStrategy<TxnRequest> {
         .boxed()
 }
 
+/// Mostly cleared, so that most writes are not refused.
+fn an_alarm() -> impl Strategy<Value = Operation> {
+    let is_raised = prop_oneof![1 => Just(true), 7 => Just(false)];
+    (0u64..2, is_raised).prop_map(|(member, is_raised)| Operation::SetAlarm {
+        member: NodeId(member),
+        is_raised,
+    })
+}
+
 fn an_operation() -> impl Strategy<Value = Operation> {
     let compact =
         (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest::at(revision)));
@@ -229,6 +238,7 @@ fn an_operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(lease, ttl_ms)| Operation::LeaseUpdateTtl { lease, ttl_ms }),
         2 => (a_grant(), a_put())
             .prop_map(|(grant, put)| Operation::PutWithNewLease { grant, put }),
+        1 => an_alarm(),
     ]
 }
 

@@ -72,7 +72,7 @@ impl AdminSource for Probes {
     }
 
     fn no_space(&self) -> Option<String> {
-        self.node.get()?.sessions.serving.room.alarm()
+        self.node.get()?.sessions.serving.space_alarm()
     }
 
     fn startup(&self) -> Startup {
@@ -351,7 +351,7 @@ impl NodeProbes {
         storage.hash_checks[HashCheck::Differed].absolute(differed);
         let is_alarm = !self.node.integrity.is_sound();
         storage.alarms[AlarmType::Corrupt].set(flag(is_alarm));
-        let is_full = serving.room.is_alarm();
+        let is_full = serving.is_no_space();
         storage.alarms[AlarmType::NoSpace].set(flag(is_full));
         // What cannot be measured is not shown; the store reports its own failure.
         if let Ok(bytes) = serving.store.storage_bytes() {

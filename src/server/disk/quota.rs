@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
-use crate::api::QuotaStatus;
+use crate::api::Error;
 use crate::kv::SpaceAlarm;
 use crate::node::{Input, SpaceReport};
 use crate::server::config::QuotaConfig;
@@ -48,14 +48,6 @@ impl Room {
         }
     }
 
-    /// For `endpoint status`.
-    pub(crate) fn status(&self) -> QuotaStatus {
-        QuotaStatus {
-            bytes: self.quota.bytes,
-            no_space: self.is_alarm(),
-        }
-    }
-
     /// Whether the alarm is raised.
     pub(crate) fn is_alarm(&self) -> bool {
         self.alarm.load().is_some()
@@ -64,7 +56,7 @@ impl Room {
     /// What the alarm says, while it is raised.
     pub(crate) fn alarm(&self) -> Option<String> {
         let alarm = self.alarm.load_full()?;
-        Some(format!("alarm NOSPACE: {}", alarm.refusal().detail))
+        Some(alarm_text(&alarm.refusal()))
     }
 
     /// What an operator must know of it.
@@ -105,6 +97,11 @@ impl Room {
             _ => {}
         }
     }
+}
+
+/// How an alarm is told to operators that refuses writes with `refusal`.
+pub(crate) fn alarm_text(refusal: &Error) -> String {
+    format!("alarm NOSPACE: {}", refusal.detail)
 }
 
 /// What a node needs to measure.
@@ -192,7 +189,7 @@ mod tests {
                 ..SpaceReport::default()
             };
             room.note("n1", &report);
-            (room.status().no_space, room.warning())
+            (room.is_alarm(), room.warning())
         };
         assert_eq!(look(800, None), (false, None));
         let (no_space, warning) = look(801, None);

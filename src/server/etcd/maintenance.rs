@@ -10,13 +10,16 @@ use super::caller::Caller;
 use super::options::EtcdOptions;
 use super::pages::unexpected;
 use crate::api::{
-    Consistency, KeyRange, KeyValue, RangeRequest, Request, Response, ResponseBody, successor,
+    Consistency, KeyRange, KeyValue, RangeRequest, Request, Response, ResponseBody, ResponseHeader,
+    successor,
 };
 use crate::etcd::errors::{
     BAD_TRANSFEREE, INVALID_DOWNGRADE, Method, NO_DOWNGRADE, NO_LEADER, NOT_LEADER,
 };
 use crate::etcd::proto;
-use crate::etcd::proto::{ALARM_NO_SPACE, AlarmAction, AlarmMember, DowngradeAction};
+use crate::etcd::proto::{
+    ALARM_CORRUPT, ALARM_NO_SPACE, AlarmAction, AlarmMember, DowngradeAction,
+};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::Sessions;
 use crate::types::NodeId;
@@ -37,11 +40,7 @@ pub(super) async fn status(
         return Err(unexpected());
     };
     let leader = response.header.leader_id;
-    let mut errors = Vec::new();
-    if status.quota.no_space {
-        // The space at the end is etcd's.
-        errors.push(format!("memberID:{} alarm:NOSPACE ", caller.member_id().0));
-    }
+    let mut errors = alarm_errors(&caller, status.quota.no_space).await;
     if leader.is_none() {
         errors.push(NO_LEADER.message.into_owned());
     }
@@ -61,6 +60,25 @@ pub(super) async fn status(
         storage_version: caller.options.storage_version(),
         db_size_quota: i64::try_from(status.quota.bytes).unwrap_or(i64::MAX),
     })
+}
+
+/// The alarms as errors of a status: etcd's messages as text, without what is 0, each with a space at the end.
+async fn alarm_errors(caller: &Caller, is_no_space: bool) -> Vec<String> {
+    let own = caller.member_id();
+    if !caller.sessions.node.integrity.is_sound() {
+        return vec![format!("memberID:{} alarm:CORRUPT ", own.0)];
+    }
+    if !is_no_space {
+        return Vec::new();
+    }
+    let found = raised_alarms(caller, Consistency::Serializable).await;
+    // The status is told also while nothing is read.
+    let found = found.map_or_else(|_| vec![no_space(own)], |(_, found)| found);
+    let texts = found.iter().map(|alarm| match alarm.member_id {
+        0 => "alarm:NOSPACE ".to_owned(),
+        member => format!("memberID:{member} alarm:NOSPACE "),
+    });
+    texts.collect()
 }
 
 /// HashKV: of what is visible at a revision, so that members agree whatever compaction has removed.
@@ -179,38 +197,128 @@ pub(super) async fn downgrade(
     }
 }
 
-/// Alarm: the alarms can be read, and what is measured cannot be set.
+/// Alarm: reads the alarms, and raises and clears those of operators. What is measured is cleared by
+/// measuring alone.
 pub(super) async fn alarm(
     caller: Caller,
-    alarm: proto::AlarmRequest,
+    asked: proto::AlarmRequest,
 ) -> Result<proto::AlarmResponse, Status> {
-    if alarm.action == AlarmAction::Activate as i32 {
+    let kind = AlarmKind::of(asked.alarm);
+    let is_raised = match AlarmAction::try_from(asked.action) {
+        Ok(AlarmAction::Get) => return list_alarms(caller, kind).await,
+        Ok(AlarmAction::Activate) => true,
+        Ok(AlarmAction::Deactivate) => false,
+        Err(_) => return Err(unknown_alarm("action", asked.action)),
+    };
+    if is_raised && kind == AlarmKind::Corrupt {
         return Err(Status::new(
             Code::Unimplemented,
-            "etcdserver: alarms are measured here, and cannot be raised",
+            "etcdserver: whether a member is corrupt is found out here, and cannot be claimed",
         ));
     }
-    if alarm.action != AlarmAction::Get as i32 {
-        caller.wants_root().await?;
+    if is_raised && kind == AlarmKind::Unknown {
+        // etcd ends the process.
+        return Err(unknown_alarm("alarm", asked.alarm));
     }
-    let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
-    let response = request.await?;
-    let ResponseBody::Status(status) = response.body else {
+    if kind != AlarmKind::NoSpace {
+        caller.wants_root().await?;
+        let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
+        let response = request.await?;
+        return Ok(alarms(&caller, &response.header, []));
+    }
+    let member = NodeId(asked.member_id);
+    let request = Request::AlarmSet { member, is_raised };
+    let request = caller.ask(request, Consistency::Linearizable, Method::Node);
+    let Response { header, body } = request.await?;
+    let ResponseBody::Alarms(touched) = body else {
         return Err(unexpected());
     };
-    let is_asked = alarm.alarm == 0 || alarm.alarm == ALARM_NO_SPACE;
-    let is_asked = is_asked && [0, caller.member_id().0].contains(&alarm.member_id);
-    // One that is measured ends by itself, and not because a client says so: none is touched.
-    let is_asked = is_asked && alarm.action != AlarmAction::Deactivate as i32;
-    let raised = status.quota.no_space && is_asked;
-    let member = AlarmMember {
-        member_id: caller.member_id().0,
-        alarm: ALARM_NO_SPACE,
+    let touched = touched.members.into_iter().map(no_space);
+    Ok(alarms(&caller, &header, touched))
+}
+
+/// The alarms of the cluster, as far as `kind` asks for them. As in etcd, it does not matter which member is
+/// named.
+async fn list_alarms(caller: Caller, kind: AlarmKind) -> Result<proto::AlarmResponse, Status> {
+    if !caller.sessions.node.integrity.is_sound() {
+        // Nothing is served of its state, nor what alarms are in it.
+        let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
+        let header = request.await?.header;
+        let corrupt = AlarmMember {
+            member_id: caller.member_id().0,
+            alarm: ALARM_CORRUPT,
+        };
+        let is_asked = matches!(kind, AlarmKind::Any | AlarmKind::Corrupt);
+        return Ok(alarms(&caller, &header, is_asked.then_some(corrupt)));
+    }
+    let consistency = caller.consistency(false);
+    let (header, found) = raised_alarms(&caller, consistency).await?;
+    let is_asked = matches!(kind, AlarmKind::Any | AlarmKind::NoSpace);
+    let found = found.into_iter().filter(|_| is_asked);
+    Ok(alarms(&caller, &header, found))
+}
+
+/// The alarms NOSPACE. The one that is measured has no member, and is named by the member that was asked.
+async fn raised_alarms(
+    caller: &Caller,
+    consistency: Consistency,
+) -> Result<(ResponseHeader, Vec<AlarmMember>), Status> {
+    let request = caller.ask(Request::AlarmList, consistency, Method::Node);
+    let Response { header, body } = request.await?;
+    let ResponseBody::Alarms(found) = body else {
+        return Err(unexpected());
     };
-    Ok(proto::AlarmResponse {
-        header: Some(caller.header(&response.header)),
-        alarms: raised.then_some(member).into_iter().collect(),
-    })
+    let own = caller.member_id();
+    let is_new = found.measured && !found.members.contains(&own);
+    let members = found.members.into_iter().chain(is_new.then_some(own));
+    Ok((header, members.map(no_space).collect()))
+}
+
+/// Which alarms a request is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AlarmKind {
+    /// All, if alarms are read; else none.
+    Any,
+    NoSpace,
+    Corrupt,
+    /// Of which there are none.
+    Unknown,
+}
+
+impl AlarmKind {
+    fn of(number: i32) -> Self {
+        match number {
+            0 => Self::Any,
+            ALARM_NO_SPACE => Self::NoSpace,
+            ALARM_CORRUPT => Self::Corrupt,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+fn unknown_alarm(field: &str, number: i32) -> Status {
+    Status {
+        code: Code::InvalidArgument,
+        message: format!("etcdserver: there is no {field} {number} of alarms").into(),
+    }
+}
+
+fn no_space(member: NodeId) -> AlarmMember {
+    AlarmMember {
+        member_id: member.0,
+        alarm: ALARM_NO_SPACE,
+    }
+}
+
+fn alarms(
+    caller: &Caller,
+    header: &ResponseHeader,
+    alarms: impl IntoIterator<Item = AlarmMember>,
+) -> proto::AlarmResponse {
+    proto::AlarmResponse {
+        header: Some(caller.header(header)),
+        alarms: alarms.into_iter().collect(),
+    }
 }
 
 /// A page for a program without gRPC: its status, its type and its text; `None` if there is none at this
@@ -279,7 +387,7 @@ impl Parameters {
 
 /// Why this node is not healthy; empty if it is.
 async fn unhealthy(sessions: &Sessions, parameters: &Parameters) -> String {
-    if sessions.serving.room.status().no_space && !parameters.excludes_no_space {
+    if sessions.serving.is_no_space() && !parameters.excludes_no_space {
         return "ALARM NOSPACE".to_owned();
     }
     if sessions.node.is_stopping() || !sessions.node.is_readable() {

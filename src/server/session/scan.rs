@@ -42,6 +42,8 @@ pub(super) enum Query {
     Snapshot(SnapshotCall),
     /// What there is to know of users and roles, or a token.
     Auth(Arc<AuthRequest>),
+    /// The alarms that are raised.
+    Alarms,
 }
 
 impl Query {
@@ -55,6 +57,7 @@ impl Query {
             Request::Auth(auth) if auth.spec().kind == RequestKind::Read => {
                 Some(Self::Auth(Arc::new(auth.clone())))
             }
+            Request::AlarmList => Some(Self::Alarms),
             _ => None,
         }
     }
@@ -67,6 +70,7 @@ impl Query {
             Self::Txn(_) => "txn",
             Self::Snapshot(_) => "snapshot",
             Self::Auth(auth) => auth.spec().name,
+            Self::Alarms => Request::AlarmList.spec().name,
         }
     }
 
@@ -78,6 +82,7 @@ impl Query {
             Self::Txn(txn) => Request::Txn(TxnRequest::clone(txn)),
             Self::Snapshot(call) => Request::Snapshot(*call),
             Self::Auth(auth) => Request::Auth(AuthRequest::clone(auth)),
+            Self::Alarms => Request::AlarmList,
         }
     }
 
@@ -257,7 +262,7 @@ impl Scan {
         match &self.query {
             Query::Range(_) | Query::Page(_) => operations[OperationKind::Range].increment(1),
             Query::Txn(_) => operations[OperationKind::Txn].increment(1),
-            Query::Snapshot(_) | Query::Auth(_) => {}
+            Query::Snapshot(_) | Query::Auth(_) | Query::Alarms => {}
         }
         Ok(match &self.query {
             Query::Range(range) => {
@@ -290,6 +295,7 @@ impl Scan {
                 auth => crate::kv::access::read(&snapshot, auth)?,
             }
             .map(ResponseBody::Auth),
+            Query::Alarms => Ok(ResponseBody::Alarms(crate::kv::alarms(&snapshot)?)),
         })
     }
 }

@@ -9,12 +9,12 @@ use tokio::sync::Semaphore;
 use super::accounting::Accounting;
 use super::storage_size::StorageSize;
 use crate::api;
-use crate::api::{Class, Consistency, Error, ErrorKind};
-use crate::kv::RangeCounts;
+use crate::api::{Class, Consistency, Error, ErrorKind, QuotaStatus};
+use crate::kv::{RangeCounts, raised_refusal};
 use crate::node::{Captured, Demand, ReadResult, Reader, Source};
 use crate::server::disk::gc_thread::GcProgress;
 use crate::server::disk::hand_over_thread::AHEAD_BYTES_FULL;
-use crate::server::disk::quota::Room;
+use crate::server::disk::quota::{Room, alarm_text};
 use crate::server::disk::store::{Snapshot, StateReader, StoreError};
 use crate::server::mail::{Mail, Mailbox};
 use crate::server::metrics::{ReadFallback, Rejection};
@@ -84,6 +84,35 @@ pub(crate) struct Serving {
     /// Snapshots that clients are fetching.
     pub(crate) exports: Arc<Exports>,
     pub(crate) origins: Arc<Origins>,
+}
+
+impl Serving {
+    /// Whether writes are refused that would make the state grow: by measure, or by an operator's word.
+    pub(crate) fn is_no_space(&self) -> bool {
+        self.room.is_alarm() || self.store.raised_alarms() > 0
+    }
+
+    /// Why, while they are.
+    pub(crate) fn space_alarm(&self) -> Option<String> {
+        let raised = || {
+            let is_raised = self.store.raised_alarms() > 0;
+            is_raised.then(|| alarm_text(&raised_refusal()))
+        };
+        self.room.alarm().or_else(raised)
+    }
+
+    /// What an operator must know of the space.
+    pub(crate) fn space_warning(&self) -> Option<String> {
+        self.space_alarm().or_else(|| self.room.warning())
+    }
+
+    /// For `endpoint status`.
+    pub(crate) fn quota_status(&self) -> QuotaStatus {
+        QuotaStatus {
+            bytes: self.room.quota.bytes,
+            no_space: self.is_no_space(),
+        }
+    }
 }
 
 impl SessionLimits {

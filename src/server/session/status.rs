@@ -37,7 +37,7 @@ impl Sessions {
                 compact_revision: self.serving.store.compact_revision(),
                 removed_through: self.serving.removed.through(),
             },
-            quota: self.serving.room.status(),
+            quota: self.serving.quota_status(),
             reads: self.accounting.metrics.reads.counts(),
             cluster_version: self.node.cluster_version.load(Ordering::Relaxed),
         };
@@ -98,6 +98,6 @@ impl Sessions {
 
     /// The warnings of every report about this node.
     pub(crate) fn all_warnings(&self) -> Vec<String> {
-        self.node.all_warnings(self.serving.room.warning())
+        self.node.all_warnings(self.serving.space_warning())
     }
 }

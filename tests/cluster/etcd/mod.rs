@@ -1,6 +1,7 @@
 //! The port for etcd's clients: etcd's own command line against real processes, and what clients see on
 //! the wire.
 
+mod alarms;
 mod auth;
 mod differential;
 mod forwarding;

@@ -61,6 +61,11 @@ impl StateReader {
         self.current.load().compact_revision()
     }
 
+    /// How many alarms operators have raised.
+    pub fn raised_alarms(&self) -> u64 {
+        self.current.load().raised_alarms()
+    }
+
     /// Reads one key: from the cache if it is there, else from disk. A key found in the cache
     /// shares its memory with it.
     ///

@@ -84,6 +84,7 @@ fn named(command: &[u8]) -> String {
             Operation::LeaseUpdateTtl { .. } => "lease_update_ttl",
             Operation::PutWithNewLease { .. } => "put_with_new_lease",
             Operation::Auth(request) => request.spec().name,
+            Operation::SetAlarm { .. } => "set_alarm",
         },
         Command::OpenSession { .. } => "open_session",
         Command::Bootstrap(_) | Command::BootstrapAs { .. } => "bootstrap",

@@ -292,7 +292,8 @@ impl Model {
             Operation::LeaseRevoke(lease) => self.end(lease, revision),
             Operation::LeaseUpdateTtl { .. }
             | Operation::PutWithNewLease { .. }
-            | Operation::Auth(_) => {
+            | Operation::Auth(_)
+            | Operation::SetAlarm { .. } => {
                 unreachable!("no client asks for it")
             }
             Operation::Put(put) => {
