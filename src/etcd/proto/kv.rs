@@ -97,6 +97,13 @@ pub(crate) struct RangeResponse {
     pub(crate) count: i64,
 }
 
+/// One of the answers to a [`RangeRequest`] of RangeStream.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeStreamResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range_response: Option<RangeResponse>,
+}
+
 /// Writes a key.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PutRequest {

@@ -36,8 +36,9 @@ pub(crate) use health::{
 };
 pub(crate) use kv::{
     CompactionRequest, CompactionResponse, Compare, CompareUnion, DeleteRangeRequest,
-    DeleteRangeResponse, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
-    RequestUnion, ResponseHeader, ResponseOp, ResponseUnion, TxnRequest, TxnResponse,
+    DeleteRangeResponse, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    RangeStreamResponse, RequestOp, RequestUnion, ResponseHeader, ResponseOp, ResponseUnion,
+    TxnRequest, TxnResponse,
 };
 pub(crate) use kv::{CompareResult, CompareTarget, SortOrder, SortTarget};
 pub(crate) use lease::{

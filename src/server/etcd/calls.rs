@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::range_stream;
 use crate::etcd::json::{Messages, Method};
 use crate::etcd::metrics::with_etcd_names;
 use crate::etcd::status::Code;
@@ -88,6 +89,7 @@ impl Calls {
             let kind = match Method::of_grpc(path).map(|method| method.messages) {
                 Some(Messages::Many) => "bidi_stream",
                 Some(Messages::ManyAnswers) => "server_stream",
+                None if path == range_stream::PATH => "server_stream",
                 Some(Messages::One) | None => "unary",
             };
             for (code, count) in CODES.iter().zip(counts).filter(|(_, count)| **count > 0) {

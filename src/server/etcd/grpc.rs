@@ -53,7 +53,7 @@ pub(super) enum Reply {
 /// A frame of a stream, and what counts its bytes until it is sent, if they are counted.
 pub(super) struct StreamFrame {
     frame: Frame<Bytes>,
-    _counted: Option<Arc<CountedBytes>>,
+    _counted: Option<Arc<dyn Send + Sync>>,
 }
 
 impl StreamFrame {
@@ -62,6 +62,14 @@ impl StreamFrame {
         Self {
             frame: Frame::data(bytes),
             _counted: Some(counted),
+        }
+    }
+
+    /// The same, which holds something of the node's memory until it is sent.
+    pub(super) fn held_with(self, held: Arc<dyn Send + Sync>) -> Self {
+        Self {
+            _counted: Some(held),
+            ..self
         }
     }
 }

@@ -28,6 +28,7 @@ mod listener;
 mod maintenance;
 mod options;
 mod pages;
+mod range_stream;
 mod recipes;
 mod router;
 mod snapshot;

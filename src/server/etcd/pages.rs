@@ -21,7 +21,7 @@ use crate::server::session::LocalClient;
 /// How often a read begins again because history was compacted meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 /// What a record takes beside its key and value.
-const AROUND_BYTES: usize = 128;
+pub(super) const AROUND_BYTES: usize = 128;
 
 /// A whole answer.
 pub(super) struct WholeRange {
@@ -75,7 +75,7 @@ pub(super) fn unexpected() -> Status {
     )
 }
 
-fn is_cut_by_size(request: &RangeRequest, range: &api::RangeResponse) -> bool {
+pub(super) fn is_cut_by_size(request: &RangeRequest, range: &api::RangeResponse) -> bool {
     let found = range.kvs.len() as u64;
     range.more && (request.limit == 0 || found < request.limit)
 }
@@ -145,7 +145,7 @@ async fn read_pages(
 }
 
 /// What is left of a range after its first page.
-fn rest(range: &KeyRange) -> KeyRange {
+pub(super) fn rest(range: &KeyRange) -> KeyRange {
     match range {
         KeyRange::Until(end) => KeyRange::Until(end.clone()),
         // One key has no second page.

@@ -19,8 +19,8 @@ use super::options::EtcdOptions;
 use super::unary::unary;
 use super::unknown::unknown;
 use super::{
-    auth, cluster, console, gateway, health, kv, lease, maintenance, recipes, snapshot, stream,
-    watches,
+    auth, cluster, console, gateway, health, kv, lease, maintenance, range_stream, recipes,
+    snapshot, stream, watches,
 };
 use crate::etcd::convert;
 use crate::etcd::json::Method;
@@ -123,6 +123,7 @@ impl Route {
         let any = |_: &[u8]| Ok(());
         match path {
             "/etcdserverpb.KV/Range" => unary(caller, body, any, kv::range).await,
+            range_stream::PATH => range_stream::serve(caller, body),
             "/etcdserverpb.KV/Put" => unary(caller, body, any, kv::put).await,
             "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
             "/etcdserverpb.KV/Txn" => unary(caller, body, convert::check_txn, kv::txn).await,
@@ -204,6 +205,8 @@ fn patience(path: &str) -> Duration {
         "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
         // For those before.
         "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
+        // As much as there is, at the speed of the client.
+        range_stream::PATH => PATIENCE_ENDLESS,
         _ => PATIENCE,
     }
 }

@@ -30,7 +30,8 @@ pub(crate) mod messages {
     #[path = "../../../src/etcd/proto/maintenance.rs"]
     mod maintenance;
     #[path = "../../../src/etcd/proto/recipes.rs"]
-    mod recipes;
+    mod range_stream;
+mod recipes;
     #[path = "../../../src/etcd/proto/watch.rs"]
     mod watch;
 
