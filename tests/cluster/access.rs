@@ -516,7 +516,7 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
 }
 
 /// What `client-ca` has revoked, in PEM form.
-fn revocation_list(cluster: &Cluster, revoked: &[&str]) -> String {
+pub(crate) fn revocation_list(cluster: &Cluster, revoked: &[&str]) -> String {
     let read = |name: &str| fs::read_to_string(cluster.pki.file(name)).unwrap();
     let key = rcgen::KeyPair::from_pem(&read("client-ca.key")).unwrap();
     let issuer = rcgen::Issuer::from_ca_cert_pem(&read("client-ca.pem"), key).unwrap();

@@ -355,7 +355,7 @@ settings! {
         client_allowed_sans as "client.allowed_sans": Vec<String> = "" in names(),
             "Names of the clients that may connect; if empty, all with a valid certificate";
         etcd_crl_file as "etcd.crl_file": Option<PathBuf> = "" in optional_path(),
-            "Revocation list for the certificates of etcd's clients (PEM); default: \
+            "Revocation list for the certificates of etcd's clients (PEM or DER); default: \
              tls.client.crl_file, unless tls.etcd.trusted_ca_file is set";
         etcd_allowed_sans as "etcd.allowed_sans": Vec<String> = "" in names(),
             "Names of etcd's clients that may connect, which must then present a certificate; if \

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::transport::{PeerIdentity, TlsError, TlsPaths, name_of, read_file, refuse_exposed_key};
 
@@ -119,6 +120,20 @@ fn pem<T: PemObject>(path: &std::path::Path, wanted: &'static str) -> Result<Vec
     }
 }
 
+/// The revocation lists in a file: any number in PEM form, or, as authorities give them out and etcd takes
+/// them, one in DER form.
+fn revocation_lists(
+    path: &std::path::Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let wanted = "revocation list in DER form, nor one";
+    let in_pem = pem::<CertificateRevocationListDer<'static>>(path, wanted);
+    let bytes = read_file(path)?;
+    match CertificateRevocationList::from_der(&bytes) {
+        Ok(([], _)) => Ok(vec![bytes.into()]),
+        _ => in_pem,
+    }
+}
+
 /// The check of what clients show.
 fn verifier(
     paths: &TlsPaths,
@@ -138,8 +153,7 @@ fn verifier(
     let mut builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     if let Some(crl) = &paths.crl {
-        let lists = pem::<CertificateRevocationListDer<'static>>(crl, "revocation list")?;
-        builder = builder.with_crls(lists);
+        builder = builder.with_crls(revocation_lists(crl)?);
     }
     if !are_required {
         builder = builder.allow_unauthenticated();

@@ -30,8 +30,7 @@ pub(crate) mod messages {
     #[path = "../../../src/etcd/proto/maintenance.rs"]
     mod maintenance;
     #[path = "../../../src/etcd/proto/recipes.rs"]
-    mod range_stream;
-mod recipes;
+    mod recipes;
     #[path = "../../../src/etcd/proto/watch.rs"]
     mod watch;
 
@@ -46,6 +45,7 @@ mod recipes;
 mod maintenance;
 mod members;
 mod moving;
+mod range_stream;
 mod recipes;
 mod snapshot;
 mod watches;
@@ -54,10 +54,12 @@ mod wire;
 use http::Connection;
 use messages::kv;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::access::revocation_list;
 use crate::harness::{Cluster, free_port, left_out};
 
 /// The setting of a port without TLS.
@@ -313,5 +315,52 @@ fn under_tls_a_certificate_of_the_client_is_taken_and_needed_only_if_the_setting
         // Nothing is served in the clear there.
         let plain = ["--command-timeout", "2s", "get", "a"];
         assert!(!run(&etcdctl, &cluster.ports[0].to_string(), &plain).0);
+    }
+}
+
+/// In PEM form and in DER form, as etcd takes them.
+#[test]
+fn a_client_whose_certificate_is_revoked_is_refused_by_a_list_of_either_form() {
+    let Some(etcdctl) = etcdctl("etcdctl with a certificate that is revoked") else {
+        return;
+    };
+    let mut cluster = EtcdCluster::prepare(1, &[]);
+    let list = cluster.cluster.folder.path().join("revoked");
+    let node = &mut cluster.cluster.nodes[0];
+    let setting = list.display().to_string();
+    node.environment
+        .push(("LEASEHOLD_TLS_ETCD_CRL_FILE", setting));
+    cluster.cluster.pki.issue("--client", "good", &[]);
+    let pem = revocation_list(&cluster.cluster, &["tester"]);
+    let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+    let endpoint = format!("https://{}", cluster.ports[0]);
+    for bytes in [pem.as_bytes(), &parsed.contents] {
+        fs::write(&list, bytes).unwrap();
+        cluster.cluster.start_and_settle();
+        for (name, is_served) in [("good", true), ("tester", false)] {
+            let pki = &cluster.cluster.pki;
+            let file = |name: &str| pki.file(name);
+            let (ca, pem, key) = (
+                file("client-ca.pem"),
+                file(&format!("{name}.pem")),
+                file(&format!("{name}.key")),
+            );
+            let named = ["--cacert", &ca, "--cert", &pem, "--key", &key];
+            let get = ["--command-timeout", "5s", "get", "a"];
+            let (is_done, said) = run(&etcdctl, &endpoint, &[&named[..], &get].concat());
+            assert_eq!(is_done, is_served, "{name}: {said}");
+        }
+        assert_eq!(cluster.cluster.nodes[0].stop(), 0);
+    }
+    // What is neither is refused at the start.
+    for text in ["nothing\n", "0", ""] {
+        fs::write(&list, text).unwrap();
+        let node = &mut cluster.cluster.nodes[0];
+        fs::write(&node.log, "").unwrap();
+        node.start();
+        assert_ne!(node.wait_for_exit(), 0);
+        let said = node.log_text();
+        let wanted = "holds no revocation list in DER form, nor one in PEM form";
+        assert!(said.contains(wanted), "{said}");
     }
 }
