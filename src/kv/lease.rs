@@ -23,8 +23,9 @@ use super::hash::HashedStore;
 use super::meta::Progress;
 use super::store::{Fault, Space, Span, Store, View};
 
-/// The most keys that may be attached to one lease. A constant, because every replica must come to
-/// the same verdict.
+/// The most keys that may be attached to one lease, unless its grant says otherwise. What a grant says
+/// stands in the record of the lease, so that every replica comes to the same verdict, however it is
+/// configured.
 pub const LEASE_KEYS_MAX: u64 = 100_000;
 
 /// A lease to be granted, as its proposer decided it.
@@ -44,6 +45,8 @@ pub struct LeaseGrant {
     pub granted_at_ms: i64,
     /// The proposer's limit: the grant is refused if this many leases exist.
     pub leases_max: u64,
+    /// The proposer's limit: so many keys may be attached to the lease as long as it lives.
+    pub keys_max: u64,
 }
 
 /// The effect of an entry on a lease, from which a leader maintains deadlines.
@@ -107,6 +110,9 @@ pub(super) struct Lease {
     pub(super) keys: u64,
     pub(super) name: String,
     pub(super) owner: String,
+    /// How many keys may be attached to it.
+    #[serde(skip)]
+    pub(super) keys_max: u64,
     /// The user who granted it, the only one who may use it while access control is enabled. Empty
     /// if access control was disabled when it was granted.
     #[serde(skip)]
@@ -117,37 +123,51 @@ pub(super) struct Lease {
 const FORMAT: u8 = 1;
 /// The format of a lease with an owner: the owner's name follows the fields of [`FORMAT`].
 const FORMAT_OF_USER: u8 = 2;
+/// The format of a lease that may have more or fewer keys than [`LEASE_KEYS_MAX`]: their number follows
+/// the fields of [`FORMAT`], and then the owner's name.
+const FORMAT_OF_LIMIT: u8 = 3;
 
 impl Lease {
     pub(super) fn encode(&self) -> Bytes {
+        let has_limit = self.keys_max != LEASE_KEYS_MAX;
         let format = match self.creator.is_empty() {
+            _ if has_limit => FORMAT_OF_LIMIT,
             true => FORMAT,
             false => FORMAT_OF_USER,
         };
         let mut bytes = postcard::to_extend(self, vec![format])
             .expect("a vector grows without bound and the types serialize without fail");
+        if has_limit {
+            bytes = postcard::to_extend(&self.keys_max, bytes)
+                .expect("a vector grows without bound and numbers serialize without fail");
+        }
         bytes.extend_from_slice(self.creator.as_bytes());
         Bytes::from(bytes)
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, Fault> {
-        match record.split_first() {
-            Some((&FORMAT, body)) => {
-                postcard::from_bytes(body).map_err(|_| damaged("a lease that does not read"))
+        let (format, body) = match record.split_first() {
+            Some((format @ (&FORMAT | &FORMAT_OF_USER | &FORMAT_OF_LIMIT), body)) => {
+                (*format, body)
             }
-            Some((&FORMAT_OF_USER, body)) => {
-                let does_not_read = |_| damaged("a lease that does not read");
-                let (lease, creator): (Self, _) =
-                    postcard::take_from_bytes(body).map_err(does_not_read)?;
-                let creator = std::str::from_utf8(creator)
-                    .map_err(|_| damaged("a lease of a user whose name does not read"))?;
-                Ok(Self {
-                    creator: creator.to_owned(),
-                    ..lease
-                })
-            }
-            _ => Err(damaged("a lease of unknown format")),
-        }
+            _ => return Err(damaged("a lease of unknown format")),
+        };
+        let does_not_read = |_| damaged("a lease that does not read");
+        let (lease, rest): (Self, _) = postcard::take_from_bytes(body).map_err(does_not_read)?;
+        let (keys_max, rest) = match format {
+            FORMAT_OF_LIMIT => postcard::take_from_bytes(rest).map_err(does_not_read)?,
+            _ => (LEASE_KEYS_MAX, rest),
+        };
+        let creator = match format {
+            FORMAT => "",
+            _ => std::str::from_utf8(rest)
+                .map_err(|_| damaged("a lease of a user whose name does not read"))?,
+        };
+        Ok(Self {
+            keys_max,
+            creator: creator.to_owned(),
+            ..lease
+        })
     }
 
     pub(super) fn read<V: View>(view: &V, id: i64) -> Result<Option<Self>, V::Error> {
@@ -188,6 +208,7 @@ impl Lease {
             keys,
             name: String::new(),
             owner: String::new(),
+            keys_max: LEASE_KEYS_MAX,
             creator: String::new(),
         }
     }
@@ -280,6 +301,7 @@ pub(super) fn grant<S: Store>(
         keys: 0,
         name: grant.name.clone(),
         owner: grant.owner.clone(),
+        keys_max: grant.keys_max,
         creator: creator.to_owned(),
     };
     store.insert(Space::Leases, lease_key(id), lease.encode());
@@ -353,16 +375,17 @@ pub(super) fn resolve<V: View>(
 
 /// Whether one more key may be attached to the lease `id`, which exists.
 pub(super) fn check_room<V: View>(view: &V, id: i64) -> Result<Result<(), Error>, V::Error> {
-    let keys = Lease::read(view, id)?.map_or(0, |lease| lease.keys);
-    if keys >= LEASE_KEYS_MAX {
-        return Ok(Err(Error::not_applied(
-            ErrorKind::LeaseLimit {
-                limit: LEASE_KEYS_MAX,
-            },
-            format!("{keys} keys are attached to the lease {id:016x}, the most that are allowed"),
-        )));
+    let lease = Lease::read(view, id)?;
+    match lease.filter(|lease| lease.keys >= lease.keys_max) {
+        None => Ok(Ok(())),
+        Some(Lease { keys, keys_max, .. }) => Ok(Err(Error::not_applied(
+            ErrorKind::LeaseLimit { limit: keys_max },
+            format!(
+                "{keys} keys are attached to the lease {id:016x}, the most that lease.max_keys \
+                 allowed when it was granted: use another lease"
+            ),
+        ))),
     }
-    Ok(Ok(()))
 }
 
 /// Attaches `key` to `to`, and detaches it `from` where it was before; 0 stands for no lease.

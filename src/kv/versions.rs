@@ -10,7 +10,7 @@ use crate::types::{LogId, LogIndex, Term};
 
 use super::hash::HashedStore;
 use super::keys::Revision;
-use super::lease::{Lease, LeaseState};
+use super::lease::{LEASE_KEYS_MAX, Lease, LeaseState};
 use super::meta::Progress;
 use super::record::{EventRecord, Record, TOMBSTONE};
 use super::store::{Fault, Pair, Space, Span, Store, View};
@@ -269,6 +269,7 @@ fn load_lease<S: Store>(
         keys: 0,
         name: String::new(),
         owner: String::new(),
+        keys_max: LEASE_KEYS_MAX,
         creator: String::new(),
     };
     lease.write(store, id)?;

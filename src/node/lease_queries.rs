@@ -83,6 +83,7 @@ impl Leases {
             owner: request.owner.clone(),
             granted_at_ms: request.granted_at_ms,
             leases_max: self.options.leases_max,
+            keys_max: self.options.keys_max,
         })
     }
 
@@ -94,7 +95,10 @@ impl Leases {
         if asked > most {
             return Err(Error::not_applied(
                 ErrorKind::TtlOutOfRange { ttl_max_ms: most },
-                format!("a TTL of {asked} ms was requested, but at most {most} ms is allowed"),
+                format!(
+                    "a TTL of {asked} ms was requested, and lease.max_ttl allows {most} ms at \
+                     most: ask for less"
+                ),
             ));
         }
         Ok(asked.max(least))

@@ -164,6 +164,42 @@ async fn one_lease_more_than_the_most_is_refused_until_another_is_gone() {
     lease.grant(TTL, None).await.unwrap();
 }
 
+/// The TTL and the keys of one lease, as the configuration has them: with the bound, and counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_ttl_and_more_keys_than_are_configured_are_refused_with_the_bound() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("[lease]\nmax_ttl = \"90s\"\nmax_keys = 2\n");
+    cluster.start_and_settle();
+    let client = cluster.client().await;
+    let lease = client.lease();
+    let too_long = ErrorKind::TtlOutOfRange { ttl_max_ms: 90_000 };
+    let longer = Duration::from_secs(91);
+    assert_refused(async || lease.grant(longer, None).await, &too_long).await;
+    let held = lease.grant(longer - Duration::from_secs(1), None).await;
+    let held = held.unwrap();
+    assert_refused(
+        async || lease.update_ttl(held.id, longer).await,
+        &too_long,
+    )
+    .await;
+    let on_it = || Some(PutOptions::new().with_lease(held.id));
+    for key in ["a", "b", "a"] {
+        client.put(key, "v", on_it()).await.unwrap();
+    }
+    let full = ErrorKind::LeaseLimit { limit: 2 };
+    assert_refused(async || client.put("c", "v", on_it()).await, &full).await;
+    client.delete("a", None).await.unwrap();
+    client.put("c", "v", on_it()).await.unwrap();
+    for (method, code) in [
+        ("lease_grant", "LH-TTL-OUT-OF-RANGE"),
+        ("lease_update_ttl", "LH-TTL-OUT-OF-RANGE"),
+        ("put", "LH-LEASE-LIMIT"),
+    ] {
+        let refused = format!("leasehold_requests_total{{method=\"{method}\",code=\"{code}\"}} ");
+        assert!(cluster.nodes[0].metric(&refused) >= 1.0, "{refused}");
+    }
+}
+
 /// A hundred thousand keys, as a program would attach them, and one more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_key_more_than_a_lease_may_have_is_refused_and_all_of_them_go_with_it() {

@@ -551,6 +551,7 @@ fn commands() -> Vec<Seed> {
                 owner: "o".to_owned(),
                 granted_at_ms: 7,
                 leases_max: 9,
+                keys_max: 9,
             })),
         ),
         seed(

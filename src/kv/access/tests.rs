@@ -133,6 +133,7 @@ fn grant(id: i64) -> LeaseGrant {
         ttl_ms: 1_000,
         requested_ttl_ms: 1_000,
         leases_max: 100,
+        keys_max: 100,
         ..LeaseGrant::default()
     }
 }

@@ -13,6 +13,7 @@ fn grant_of(id: i64, name: &str) -> LeaseGrant {
         owner: "o".to_owned(),
         granted_at_ms: 5,
         leases_max: 1_000,
+        keys_max: LEASE_KEYS_MAX,
     }
 }
 
@@ -518,6 +519,53 @@ fn there_are_so_many_leases_and_keys_on_a_lease_and_no_more() {
             limit: LEASE_KEYS_MAX
         }
     );
+}
+
+/// T8: a limit that its grant says holds as long as the lease, whatever replicas are set to.
+#[test]
+fn a_lease_has_as_many_keys_as_its_grant_allows_whoever_is_asked_later() {
+    let mut machine = Machine::default();
+    let two = LeaseGrant {
+        keys_max: 2,
+        ..grant_of(5, "")
+    };
+    machine.write(Operation::LeaseGrant(two.clone()));
+    let many = LeaseGrant {
+        keys_max: 2 * LEASE_KEYS_MAX,
+        ..grant_of(6, "")
+    };
+    machine.write(Operation::LeaseGrant(many));
+    machine.write(put_on("a", 5));
+    machine.write(put_on("b", 5));
+    let full = ErrorKind::LeaseLimit { limit: 2 };
+    assert_eq!(machine.refused(put_on("c", 5)), full);
+    machine.write(put_on("b", 5));
+    machine.write(put_on("c", 6));
+    assert_eq!(machine.refused(put_on("c", 5)), full, "nor moves one there");
+    // A key that goes makes room.
+    machine.write(put_on("a", 6));
+    machine.write(put_on("c", 5));
+    let none = LeaseGrant {
+        keys_max: 0,
+        ..grant_of(7, "")
+    };
+    let both = Operation::PutWithNewLease {
+        grant: none,
+        put: PutRequest {
+            key: text("d"),
+            ..PutRequest::default()
+        },
+    };
+    assert_eq!(machine.refused(both), ErrorKind::LeaseLimit { limit: 0 });
+    // The record keeps it beside the name of an owner, too.
+    for (creator, keys_max) in [("", 2), ("anna", 2), ("", LEASE_KEYS_MAX), ("anna", 1)] {
+        let lease = Lease {
+            keys_max,
+            creator: creator.to_owned(),
+            ..Lease::for_test(9, 1)
+        };
+        assert_eq!(Lease::decode(&lease.encode()).unwrap(), lease);
+    }
 }
 
 #[test]

@@ -517,6 +517,7 @@ fn machine_with_everything() -> Machine {
         owner: "owner".to_owned(),
         granted_at_ms: 5,
         leases_max: 9,
+        keys_max: 9,
     };
     let leased = Operation::PutWithNewLease {
         grant,

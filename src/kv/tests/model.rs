@@ -56,6 +56,7 @@ struct ModelLease {
     ttl_ms: u64,
     promised_ms: u64,
     checkpoint_ms: Option<u64>,
+    keys_max: u64,
 }
 
 /// A reply without the sentences of its error.
@@ -259,6 +260,7 @@ impl Model {
             ttl_ms: grant.ttl_ms,
             promised_ms: 0,
             checkpoint_ms: None,
+            keys_max: grant.keys_max,
         };
         self.leases.insert(chosen, lease);
         Ok(LeaseGrantResponse {
@@ -429,6 +431,15 @@ impl Model {
         };
         if request.ignore_lease {
             lease = old.as_ref().map_or(0, |old| old.lease);
+        }
+        if old.as_ref().map_or(0, |old| old.lease) != lease
+            && let Some(found) = self.leases.get(&lease)
+        {
+            let attached = draft.state.values().filter(|kv| kv.lease == lease);
+            let limit = found.keys_max;
+            if attached.count() as u64 >= limit {
+                return Err(ErrorKind::LeaseLimit { limit });
+            }
         }
         let new = KeyValue {
             key: request.key.clone(),

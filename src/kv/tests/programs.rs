@@ -141,12 +141,14 @@ fn a_name() -> impl Strategy<Value = String> {
 fn a_grant() -> impl Strategy<Value = LeaseGrant> {
     let name = prop_oneof![3 => Just(String::new()), 1 => a_name()];
     let id = prop_oneof![8 => 0i64..7, 1 => Just(i64::MAX)];
-    (id, 1u64..99, name, 3u64..6).prop_map(|(id, ttl_ms, name, leases_max)| LeaseGrant {
+    let limits = (3u64..6, prop_oneof![1u64..3, Just(LEASE_KEYS_MAX)]);
+    (id, 1u64..99, name, limits).prop_map(|(id, ttl_ms, name, limits)| LeaseGrant {
         id,
         ttl_ms,
         requested_ttl_ms: ttl_ms,
         name,
-        leases_max,
+        leases_max: limits.0,
+        keys_max: limits.1,
         ..LeaseGrant::default()
     })
 }

@@ -39,6 +39,7 @@ fn while_the_alarm_is_raised_nothing_grows_and_what_frees_is_taken() {
     let grant = Operation::LeaseGrant(LeaseGrant {
         ttl_ms: 1000,
         leases_max: 10,
+        keys_max: 10,
         ..LeaseGrant::default()
     });
     assert_eq!(refused(&machine.run(&write(grant))), no_space);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::kv::LEASE_KEYS_MAX;
+
 /// The limits and intervals of client leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
@@ -11,6 +13,8 @@ pub struct LeaseOptions {
     pub ttl_max: Duration,
     /// The maximum number of leases.
     pub leases_max: u64,
+    /// The maximum number of keys attached to a lease that is granted from now on.
+    pub keys_max: u64,
     /// The width of a bucket of deadlines, by which an expiry may be late.
     pub tick: Duration,
     /// Leases with at least this TTL are checkpointed in the log (T9).
@@ -25,6 +29,7 @@ impl LeaseOptions {
         ttl_min: Duration::from_millis(500),
         ttl_max: Duration::from_secs(9_000_000_000),
         leases_max: 1_000_000,
+        keys_max: LEASE_KEYS_MAX,
         tick: Duration::from_millis(10),
         checkpoint_min_ttl: Duration::from_secs(300),
         checkpoint_interval: Duration::from_secs(60),

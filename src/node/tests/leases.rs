@@ -435,6 +435,38 @@ fn the_time_to_live_is_clamped_below_and_refused_above() {
     );
 }
 
+/// Of grants and of changes alike; what a lease has already it keeps.
+#[test]
+fn the_longest_time_to_live_and_the_most_keys_are_those_that_the_leader_is_set_to() {
+    let mut world = World::with(1, |options| {
+        options.leases.ttl_max = ms(60_000);
+        options.leases.keys_max = 1;
+    });
+    let leader = world.leader();
+    let limit = ErrorKind::TtlOutOfRange { ttl_max_ms: 60_000 };
+    let too_long = world.grant_with(leader, for_ms(60_001));
+    assert_eq!(world.answer(too_long).error().kind, limit);
+    let longest = world.grant(leader, 60_000);
+    assert_eq!(longest.ttl_ms, 60_000);
+    let lease = LeaseRef::id(longest.id);
+    let update = |ttl_ms| Request::LeaseUpdateTtl { lease, ttl_ms };
+    let longer = world.ask(leader, update(60_001), Consistency::default());
+    assert_eq!(world.answer(longer).error().kind, limit);
+    let put = |key: &'static str| {
+        Request::Put(PutRequest {
+            key: key.into(),
+            lease: LeaseTarget::Lease(lease),
+            ..PutRequest::default()
+        })
+    };
+    world.ask(leader, put("a"), Consistency::default());
+    world.advance(100);
+    let second = world.ask(leader, put("b"), Consistency::default());
+    world.advance(100);
+    let limit = ErrorKind::LeaseLimit { limit: 1 };
+    assert_eq!(world.answer(second).error().kind, limit);
+}
+
 /// A leader that is cut off answers no renewal once its own lease is over.
 #[test]
 fn t2_a_leader_without_a_lease_renews_nothing() {

@@ -239,13 +239,24 @@ impl TlsFiles {
 
 fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
     let leases = LeaseSettings::read(values)?;
+    let (ttl_min, ttl_max) = (leases.min_ttl, leases.max_ttl);
+    if ttl_min > ttl_max {
+        return Err(ConfigError::Relation {
+            at: values.at_first_set(&[LeaseSettings::max_ttl, LeaseSettings::min_ttl]),
+            problem: format!(
+                "lease.max_ttl = {ttl_max:?} is below lease.min_ttl = {ttl_min:?}, to which shorter \
+                 requests are raised: no lease could be granted"
+            ),
+        });
+    }
     Ok(LeaseOptions {
-        ttl_min: leases.min_ttl,
+        ttl_min,
+        ttl_max,
         tick: leases.tick,
         checkpoint_min_ttl: leases.checkpoint_min_ttl,
         checkpoint_interval: leases.checkpoint_interval,
         leases_max: leases.max_leases,
-        ..LeaseOptions::DEFAULT
+        keys_max: leases.max_keys,
     })
 }
 

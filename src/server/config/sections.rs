@@ -71,6 +71,8 @@ const TIB: u64 = 1 << 40;
 const ZERO: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+/// That of etcd.
+const LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -232,6 +234,9 @@ settings! {
     pub(super) struct LeaseSettings in "lease" {
         min_ttl: Duration = "500ms" in duration_at_least(Duration::from_millis(100)),
             "Minimum TTL of a client lease; shorter requests are raised to it";
+        max_ttl: Duration = "9000000000s" in duration(SECOND..=LEASE_TTL_MAX),
+            "Maximum TTL of a client lease, at least lease.min_ttl; longer requests are refused. The \
+             leader's setting decides, for grants and changes of a TTL from then on";
         tick: Duration = "10ms" in duration_at_least(Duration::from_millis(1)),
             "Resolution of client lease expiry: how late a lease may expire because of batching";
         checkpoint_min_ttl: Duration = "5m" in duration_at_least(SECOND),
@@ -241,6 +246,9 @@ settings! {
             "Interval between checkpoints of a client lease";
         max_leases: u64 = "1000000" in integer(1..=100_000_000),
             "Maximum number of client leases";
+        max_keys: u64 = "100000" in integer(1..=1_000_000),
+            "Maximum number of keys attached to a client lease, as the leader that grants it has it: \
+             the lease keeps it";
     }
 }
 

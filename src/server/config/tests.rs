@@ -222,6 +222,8 @@ fn every_key_can_be_given_without_a_file() {
         ("leader_lease.max_clock_skew", "100ms"),
         ("leader_lease.max_drift_ppm", "10000"),
         ("lease.min_ttl", "1s"),
+        ("lease.max_ttl", "1d"),
+        ("lease.max_keys", "6"),
         ("lease.tick", "20ms"),
         ("lease.checkpoint_min_ttl", "10m"),
         ("lease.checkpoint_interval", "30s"),
@@ -307,6 +309,8 @@ fn every_key_can_be_given_without_a_file() {
     assert!(!by_flags.timing.lease_enabled);
     assert!(by_flags.timing.read_lease_enabled);
     assert_eq!(by_flags.leases.leases_max, 5);
+    assert_eq!(by_flags.leases.keys_max, 6);
+    assert_eq!(by_flags.leases.ttl_max, Duration::from_secs(24 * 3_600));
     assert_eq!(by_flags.leases.tick, Duration::from_millis(20));
     assert_eq!(by_flags.listen.metrics, Some("0.0.0.0:9".parse().unwrap()));
     assert_eq!(
