@@ -382,6 +382,7 @@ impl LeaseClient {
                 LeaseKept::Renewed {
                     ttl_ms,
                     grant_index,
+                    is_extended: _,
                 } => {
                     let id = lease.id;
                     let renewed = match planted!(KeepsBareId) {

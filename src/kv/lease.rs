@@ -243,6 +243,8 @@ impl Lease {
             key_count: self.keys,
             keys: Vec::new(),
             is_revoking: self.state != LeaseState::Live,
+            renewals: None,
+            is_extended: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lease_tracker::{LeaseOptions, LeaseTracker};
+use super::lease_tracker::{LeaseOptions, LeaseTracker, Renewals};
 use crate::api::{Error, ErrorKind, LeaseGrantRequest, LeaseRef};
 use crate::kv::{HeldLeases, LeaseGrant};
 use crate::raft::Timing;
@@ -37,6 +37,8 @@ pub struct QueriedLease {
     pub id: i64,
     /// How long it has, in milliseconds, by the clock of a leader; `None` elsewhere.
     pub remaining_ms: Option<u64>,
+    /// What that leader has seen of its renewals; `None` elsewhere.
+    pub renewals: Option<Renewals>,
 }
 
 /// The leases of a query; the shell reads their records from the store.

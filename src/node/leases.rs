@@ -104,6 +104,7 @@ impl Node {
         let asked = |id: i64| QueriedLease {
             id,
             remaining_ms: tracker.remaining_ms(now, id),
+            renewals: tracker.renewals(id),
         };
         let asked = match question {
             LeaseQuery::KeepAlive(leases) => {

@@ -57,7 +57,7 @@ pub use corruption_checker::StateCheck;
 pub use io::{Input, InstalledSnapshot, Output};
 pub use lease_queries::{QueriedLease, QueriedLeases};
 pub use lease_tracker::{
-    LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED,
+    LEASE_BATCH_MAX, Lapse, LeaseCounts, LeaseOptions, LeaseTracker, RENEWALS_SAMPLED, Renewals,
 };
 pub use leased_read::{
     Answer, Captured, Demand, Judged, Looked, Read, ReadBuffer, ReadResult, Reader, Source,

@@ -302,11 +302,16 @@ async fn a_keep_alive_of_ten_thousand_ids_some_bad_has_one_result_each_and_the_s
         for _ in 0..3 {
             let kept = renew(leases.clone()).await.unwrap();
             assert_eq!(kept.len(), leases.len());
-            for (place, kept) in kept.into_iter().enumerate() {
+            for (place, mut kept) in kept.into_iter().enumerate() {
+                // A leader that stood still meanwhile has extended it.
+                if let LeaseKept::Renewed { is_extended, .. } = &mut kept {
+                    *is_extended = false;
+                }
                 let expected = bad.iter().find(|(bad, ..)| *bad == place);
                 let renewed = LeaseKept::Renewed {
                     ttl_ms: 60_000,
                     grant_index: good.grant_index,
+                    is_extended: false,
                 };
                 assert_eq!(
                     kept,

@@ -262,13 +262,12 @@ async fn bad_ids_in_a_keep_alive_cost_the_good_ones_nothing() {
         for (place, kept) in kept.into_iter().enumerate() {
             match place {
                 5 | 6 | 9_999 => assert_eq!(kept, LeaseKept::NotFound),
-                _ => assert_eq!(
-                    kept,
-                    LeaseKept::Renewed {
-                        ttl_ms: 30_000,
-                        grant_index
-                    }
-                ),
+                _ => {
+                    let LeaseKept::Renewed { ttl_ms, grant_index: of, .. } = kept else {
+                        panic!("{place}: {kept:?}");
+                    };
+                    assert_eq!((ttl_ms, of), (30_000, grant_index), "{place}");
+                }
             }
         }
     }
@@ -349,6 +348,54 @@ fn fresh_starts(cluster: &Cluster) -> (Vec<f64>, f64) {
     };
     let nodes = cluster.nodes.iter();
     (nodes.clone().map(term).collect(), nodes.map(lapses).sum())
+}
+
+/// What the leader says of the renewals of a lease, and what one more is answered with.
+async fn renewals_of(client: &Client, id: i64) -> (Option<u64>, bool, bool) {
+    let info = client.lease().time_to_live(id, None).await.unwrap();
+    let request = Request::LeaseKeepAlive(vec![LeaseRef::id(id)]);
+    let response = client.call(request, Consistency::Linearizable).await;
+    let ResponseBody::LeaseKeepAlive(kept) = response.unwrap().body else {
+        panic!("not a renewal");
+    };
+    match kept[..] {
+        [LeaseKept::Renewed { is_extended, .. }] => {
+            (info.renewals, info.is_extended, is_extended)
+        }
+        _ => panic!("{kept:?}"),
+    }
+}
+
+/// T1, T15: who keeps a lease learns how often it was renewed, and that a change of leader gave it time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_are_counted_and_what_a_change_of_leader_gave_is_told_once() {
+    let mut cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let lease = client.lease();
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < PATIENCE, "a leader that stays, once");
+        cluster.wait_for_lease();
+        let before = fresh_starts(&cluster);
+        let id = lease.grant(2 * PATIENCE, None).await.unwrap().id;
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push(renewals_of(&client, id).await);
+        }
+        if fresh_starts(&cluster) != before {
+            continue;
+        }
+        let plain = |count| (Some(count), false, false);
+        assert_eq!(seen, [plain(0), plain(1), plain(2)]);
+        client.move_leader(None).await.unwrap();
+        cluster.wait_for_lease();
+        let moved = fresh_starts(&cluster);
+        let told = [renewals_of(&client, id).await, renewals_of(&client, id).await];
+        if fresh_starts(&cluster) == moved {
+            assert_eq!(told, [(Some(0), true, true), plain(1)]);
+            return;
+        }
+    }
 }
 
 /// S4, X5, X6, X11, X16.

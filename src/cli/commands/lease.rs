@@ -152,6 +152,7 @@ async fn keep_alive(
                 Some(LeaseKept::Renewed {
                     ttl_ms,
                     grant_index,
+                    is_extended: _,
                 }) => {
                     lease.grant_index = *grant_index;
                     print::kept(out, view, id, *ttl_ms)?;

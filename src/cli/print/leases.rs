@@ -180,6 +180,8 @@ pub(in crate::cli) fn document(info: &LeaseInfo) -> Value {
         "key_count": info.key_count,
         "keys": keys,
         "is_revoking": info.is_revoking,
+        "renewals": info.renewals,
+        "is_extended": info.is_extended,
     })
 }
 

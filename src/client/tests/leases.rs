@@ -24,6 +24,7 @@ const ATTEMPTS: usize = 20;
 const RENEWED: LeaseKept = LeaseKept::Renewed {
     ttl_ms: TTL_MS,
     grant_index: 9,
+    is_extended: false,
 };
 
 /// Waits until a lease is renewed. `None` if it is lost before: a machine that is busy elsewhere may come
@@ -238,6 +239,7 @@ fn t12_s15_a_holder_counts_from_when_it_sent_the_grant_or_the_renewal() {
                 answers.fill(LeaseKept::Renewed {
                     ttl_ms: RENEWED_MS,
                     grant_index: 9,
+                    is_extended: false,
                 });
                 std::thread::sleep(LATE);
             }
@@ -308,6 +310,7 @@ fn t14_a_keeper_of_an_id_names_the_grant_from_its_first_renewal_on() {
         let pinned = LeaseRef {
             id: 3,
             grant_index: 9,
+            is_extended: false,
         };
         assert_eq!(keeper.lease(), pinned);
         let named = || {

@@ -354,6 +354,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
             let renewed = LeaseKept::Renewed {
                 ttl_ms: TTL_MS,
                 grant_index: 9,
+                is_extended: false,
             };
             ResponseBody::LeaseKeepAlive(vec![renewed; leases.len()])
         }

@@ -18,6 +18,7 @@ fn free(_: usize, frame: &ClientFrame) -> Reaction {
             kept.fill(LeaseKept::Renewed {
                 ttl_ms: LONG_MS,
                 grant_index: 9,
+                is_extended: false,
             });
         }
         (_, ResponseBody::Range(range)) => {

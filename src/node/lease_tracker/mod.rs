@@ -99,6 +99,15 @@ pub struct LeaseCounts {
     pub lapses: Vec<Lapse>,
 }
 
+/// What a leader has seen of the renewals of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewals {
+    /// How many there were since the lease was granted, or since all leases restarted last.
+    pub count: u64,
+    /// None, and the lease was granted before that: its deadline is from the restart.
+    pub is_extended: bool,
+}
+
 /// Why a leader extended every lease to its full TTL (T15): its clients may have been unable to
 /// renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +258,11 @@ impl LeaseTracker {
                 self.insert(terms);
                 let ttl = Duration::from_millis(terms.ttl_ms);
                 self.give(terms.lease.id, now, now + ttl);
+                if self.promotion.is_some()
+                    && let Some(tracked) = self.leases.get_mut(&terms.lease.id)
+                {
+                    tracked.restart_renewals(self.epoch);
+                }
             }
             LeaseChange::Changed(terms) => {
                 // Its deadline is what it was, however the terms are now (A13).
@@ -361,6 +375,8 @@ impl LeaseTracker {
         // A shorter time to live than it was granted or renewed with takes nothing back (A13).
         let promised = deadline.filter(|_| !planted!(RenewalTakesBack));
         let renewed = promised.map_or(renewed, |promised| promised.max(renewed));
+        let is_extended = tracked.restart_renewals(self.epoch);
+        tracked.renewals += 1;
         tracked.note(self.epoch, now);
         tracked.deadline = renewed;
         promotion.put(&self.options, tracked);
@@ -371,7 +387,20 @@ impl LeaseTracker {
         LeaseKept::Renewed {
             ttl_ms,
             grant_index: tracked.terms.lease.grant_index,
+            is_extended,
         }
+    }
+
+    /// What this leader has seen of the renewals of a lease. `None` of an unknown one, and where no
+    /// deadlines are kept.
+    pub fn renewals(&self, id: i64) -> Option<Renewals> {
+        self.promotion.as_ref()?;
+        let tracked = self.leases.get(&id)?;
+        let is_extended = tracked.renewals_epoch != self.epoch;
+        Some(Renewals {
+            count: if is_extended { 0 } else { tracked.renewals },
+            is_extended,
+        })
     }
 
     /// How long the lease has, by the slower clock; at least a millisecond while it exists. `None`
@@ -478,6 +507,8 @@ impl LeaseTracker {
                 changed: Instant::ZERO,
                 is_in_wheel: false,
                 is_queued: false,
+                renewals: 0,
+                renewals_epoch: 0,
             },
         };
         self.leases.insert(id, tracked);

@@ -21,6 +21,10 @@ pub(super) struct TrackedLease {
     pub(super) is_in_wheel: bool,
     /// It is queued to be proposed.
     pub(super) is_queued: bool,
+    /// How often it was renewed, and in which promotion; 0 in the one in which it was granted, until it is.
+    /// Apart from the rest, because a lease may get a deadline without being renewed.
+    pub(super) renewals: u64,
+    pub(super) renewals_epoch: u64,
 }
 
 /// What a promoted leader knows.
@@ -63,6 +67,16 @@ impl TrackedLease {
             self.is_in_wheel = false;
             self.is_queued = false;
         }
+    }
+
+    /// Counts renewals from 0 again unless they are of this promotion already. Whether it did.
+    pub(super) fn restart_renewals(&mut self, epoch: u64) -> bool {
+        let is_due = self.renewals_epoch != epoch;
+        if is_due {
+            self.renewals = 0;
+            self.renewals_epoch = epoch;
+        }
+        is_due
     }
 
     pub(super) fn deadline_in(

@@ -813,10 +813,11 @@ fn renewed(ttl_ms: u64) -> LeaseKept {
     Renewed {
         ttl_ms,
         grant_index: 0,
+        is_extended: false,
     }
 }
 
-/// The same, whichever grant it is.
+/// The same, whichever grant it is, and whatever a leader gave it before.
 fn nameless(kept: &LeaseKept) -> LeaseKept {
     match kept {
         Renewed { ttl_ms, .. } => renewed(*ttl_ms),
@@ -844,6 +845,47 @@ fn living(id: i64, ttl_ms: u64) -> kv::LeaseTerms {
         outlasts_ttl: false,
         ending: None,
     }
+}
+
+/// T1, T9, T15: renewals are counted by who answers them, and whose time a leader restarted is told so,
+/// also if the lease got a deadline of its own meanwhile.
+#[test]
+fn renewals_are_counted_since_the_grant_or_the_last_restart_which_the_next_one_tells() {
+    let mut tracker = tracker_with(&[(1, 1_000)]);
+    let lease = LeaseRef::id(1);
+    let seen = |tracker: &LeaseTracker| {
+        let seen = tracker.renewals(1);
+        seen.map(|renewals| (renewals.count, renewals.is_extended))
+    };
+    let renewal = |tracker: &mut LeaseTracker| match tracker.renew(START, lease, true) {
+        Renewed { is_extended, .. } => is_extended,
+        kept => panic!("{kept:?}"),
+    };
+    assert_eq!(seen(&tracker), Some((0, false)), "granted by this leader");
+    assert!(!renewal(&mut tracker));
+    assert!(!renewal(&mut tracker));
+    assert_eq!(seen(&tracker), Some((2, false)));
+    for (term, applied) in [(Term(1), LogIndex(9)), (Term(2), LogIndex(10))] {
+        tracker.promote(START, term, applied);
+        assert_eq!(seen(&tracker), Some((0, true)));
+        let mark = kv::LeaseChange::Changed(living(1, 1_000));
+        tracker.apply(START, mark);
+        assert_eq!(seen(&tracker), Some((0, true)), "that was no renewal");
+        assert!(renewal(&mut tracker));
+        assert_eq!(seen(&tracker), Some((1, false)));
+        assert!(!renewal(&mut tracker));
+    }
+    tracker.demote();
+    assert_eq!(seen(&tracker), None);
+    // A lease of the same id, granted while another node led, was renewed by nobody here.
+    let lease = LeaseRef { id: 1, grant_index: 7 };
+    let ended = kv::LeaseChange::Ended(living(1, 1_000).lease, kv::LeaseEnd::Revoked);
+    tracker.apply(START, ended);
+    let again = kv::LeaseTerms { lease, ..living(1, 1_000) };
+    tracker.apply(START, kv::LeaseChange::Granted(again));
+    assert_eq!(seen(&tracker), None);
+    tracker.promote(START, Term(3), LogIndex(11));
+    assert_eq!(seen(&tracker), Some((0, true)));
 }
 
 /// Half a million leases that are due in the same moment: every step stays bounded, nothing is

@@ -50,6 +50,7 @@ fn renewals_are_counted_by_what_became_of_them() {
     let renewed = LeaseKept::Renewed {
         ttl_ms: 1,
         grant_index: 1,
+        is_extended: false,
     };
     let outcomes = [
         (renewed, 5),

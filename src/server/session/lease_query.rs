@@ -75,6 +75,8 @@ pub(super) fn answer(
         if let Some(info) = kv::lease_info(&snapshot, lease.id, wants_keys, bytes_max)? {
             found.push(LeaseInfo {
                 remaining_ms: lease.remaining_ms,
+                renewals: lease.renewals.map(|renewals| renewals.count),
+                is_extended: lease.renewals.is_some_and(|renewals| renewals.is_extended),
                 ..info
             });
         }
