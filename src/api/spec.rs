@@ -91,6 +91,8 @@ pub enum Needs {
     Nothing,
     /// Any permission at all.
     Anything,
+    /// A permission to write some key.
+    AnyWrite,
     /// The role [`ROOT`](super::ROOT).
     Root,
     /// Those for the keys, leases, users and roles that it names.
@@ -152,7 +154,7 @@ table! {
     R::Watch { .. }                      => "watch"               Watch        Read      Repeatable Small     false WhatItNames;
     R::WatchCancel { .. }                => "watch_cancel"        Watch        Read      Repeatable Small     false Anything;
     R::WatchProgress { .. }              => "watch_progress"      Watch        Read      Repeatable Small     false Anything;
-    R::LeaseGrant(_)                     => "lease_grant"         Write        Write     Numbered   Small     true  Anything;
+    R::LeaseGrant(_)                     => "lease_grant"         Write        Write     Numbered   Small     true  AnyWrite;
     R::PutWithNewLease(..)               => "put_with_new_lease"  Write        Write     Numbered   ByContent true  WhatItNames;
     R::LeaseRevoke(_)                    => "lease_revoke"        Write        Write     Numbered   Small     false WhatItNames;
     R::LeaseUpdateTtl { .. }             => "lease_update_ttl"    Write        Write     Numbered   Small     false WhatItNames;

@@ -225,6 +225,10 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
         carol.put("a/w/1", "x", None).await.map(drop),
         "carol only reads",
     );
+    denied(
+        carol.lease().grant(Duration::from_secs(60), None).await.map(drop),
+        "carol could attach nothing to a lease",
+    );
 
     // Root turns it off again, and everybody may.
     root.auth().auth_disable().await.unwrap();
@@ -439,6 +443,12 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
     );
     let back = ["role", "revoke-permission", "ops", "--prefix", "/ops/"];
     assert_eq!(cli(&back).0, 0);
+    let see = ["role", "grant-permission", "ops", "read", "--prefix", "/ops/"];
+    assert_eq!(cli(&see).0, 0);
+    let denied = certain(&[&dora[..], &["lease", "grant", "60"]].concat());
+    assert!(denied.2.contains("may not grant leases"), "{}", denied.2);
+    let counted = "leasehold_requests_total{method=\"lease_grant\",code=\"LH-PERMISSION-DENIED\"} ";
+    assert!(cluster.nodes[0].metric(counted) >= 1.0);
     assert_eq!(cli(&["user", "revoke-role", "dora", "ops"]).0, 0);
     assert_eq!(cli(&["role", "delete", "ops"]).0, 0);
     assert_eq!(cli(&["user", "passwd", "dora", "--no-password"]).0, 0);
@@ -483,6 +493,10 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
     );
     assert!(
         line("put", "dora", "LH-PERMISSION-DENIED").is_some(),
+        "{told}"
+    );
+    assert!(
+        line("lease_grant", "dora", "LH-PERMISSION-DENIED").is_some(),
         "{told}"
     );
     assert!(!told.contains("key-of-anna") && !told.contains("secret/key"));

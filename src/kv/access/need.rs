@@ -11,6 +11,8 @@ pub enum Need<'a> {
     Nothing,
     /// Any permission at all.
     Anything,
+    /// To write some key: who can attach no key has no use for a lease, and leases take room from others.
+    AnyWrite,
     /// To have the role [`ROOT`](crate::api::ROOT).
     Root,
     /// To be this user, or root.

@@ -67,7 +67,7 @@ pub(in crate::kv) fn permit<V: View>(
         Operation::DeleteRange(delete) => of_delete(delete, &mut needs),
         Operation::Compact(_) | Operation::SetAlarm { .. } => needs.push(Need::Root),
         Operation::Txn(txn) => of_txn(txn, &mut needs),
-        Operation::LeaseGrant(_) => needs.push(Need::Anything),
+        Operation::LeaseGrant(_) => needs.push(Need::AnyWrite),
         Operation::LeaseRevoke(lease) => needs.push(Need::LeaseEnd(*lease)),
         Operation::LeaseUpdateTtl { lease, .. } => needs.push(Need::LeaseUse(*lease)),
         Operation::PutWithNewLease { put, .. } => of_put(put, &mut needs),
@@ -145,6 +145,7 @@ fn of_fixed(needs: Needs) -> Need<'static> {
     match needs {
         Needs::Nothing => Need::Nothing,
         Needs::Anything => Need::Anything,
+        Needs::AnyWrite => Need::AnyWrite,
         // Default to root, so that a forgotten request is not open to everyone.
         Needs::Root | Needs::WhatItNames => Need::Root,
     }

@@ -184,6 +184,8 @@ impl Rules {
             _ if self.is_root => Ok(()),
             Need::Anything if self.has_any => Ok(()),
             Need::Anything => Err(self.denied("do anything")),
+            Need::AnyWrite if !self.writes.is_empty() => Ok(()),
+            Need::AnyWrite => Err(self.denied("grant leases, for which it has to write some key")),
             Need::Root => Err(self.denied("do what only the role root may")),
             Need::User(name) if **name == *self.name => Ok(()),
             Need::User(_) => Err(self.denied("see other users")),

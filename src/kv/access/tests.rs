@@ -6,7 +6,7 @@ use super::*;
 use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, AuthResponse, Compare, CompareOp, DeleteRangeRequest, Error, ErrorKind, KeyRange,
-    LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,
+    LeaseGrantRequest, LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,
     Request, RequestKind, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
 };
 use crate::kv;
@@ -335,6 +335,51 @@ fn what_a_write_answers_with_must_be_readable() {
         ErrorKind::PermissionDenied
     );
     assert!(machine.run_as("bert", delete(false)).is_ok());
+}
+
+/// At apply as where a request is judged before; a put with a lease of its own needs its key.
+#[test]
+fn a_lease_is_granted_to_whoever_may_write_some_key() {
+    let mut machine = Machine::guarded();
+    machine.auth_ok(AuthRequest::UserAdd {
+        name: "reader".into(),
+        password: Password::None,
+    });
+    machine.auth_ok(AuthRequest::UserGrantRole {
+        name: "reader".into(),
+        role: "readers".into(),
+    });
+    let asked = Request::LeaseGrant(LeaseGrantRequest {
+        ttl_ms: 1_000,
+        ..LeaseGrantRequest::default()
+    });
+    for (user, id) in [("bert", 71), ("anna", 72), (ROOT, 73)] {
+        assert_eq!(machine.judged(user, &asked), Ok(()), "{user}");
+        let granted = machine.run_as(user, Operation::LeaseGrant(grant(id)));
+        assert!(granted.is_ok(), "{user}");
+    }
+    let denied = machine.judged("reader", &asked).unwrap_err();
+    let said = "the user \"reader\" may not grant leases, for which it has to write some key: none of \
+                its roles permits it";
+    assert_eq!(denied.detail, said);
+    let before = kv::progress(&machine.store).unwrap().leases;
+    let both = |key| Operation::PutWithNewLease {
+        grant: grant(74),
+        put: put(key),
+    };
+    for operation in [Operation::LeaseGrant(grant(74)), both("a/1"), both("a/w/1")] {
+        let denied = machine.run_as("reader", operation);
+        assert_eq!(kind(denied), ErrorKind::PermissionDenied);
+    }
+    assert_eq!(kv::progress(&machine.store).unwrap().leases, before);
+    // A role that lets it write one key is enough, and until it is taken away.
+    let one = KeyRange::Single;
+    machine.permit("readers", PermissionKind::Write, "own", one);
+    assert!(
+        machine
+            .run_as("reader", Operation::LeaseGrant(grant(74)))
+            .is_ok()
+    );
 }
 
 #[test]
