@@ -178,6 +178,11 @@ pub enum ErrorKind {
         /// How old it may be, in milliseconds.
         age_ms: u64,
     },
+    /// A user has as much as one may have.
+    QuotaExceeded {
+        /// How much that is.
+        limit: u64,
+    },
 }
 
 impl ErrorKind {
@@ -234,6 +239,7 @@ impl ErrorKind {
             Self::RoleExists => "LH-ROLE-EXISTS",
             Self::Conflict { .. } => "LH-CONFLICT",
             Self::TooOld { .. } => "LH-TOO-OLD",
+            Self::QuotaExceeded { .. } => "LH-QUOTA-EXCEEDED",
         }
     }
 }

@@ -280,6 +280,7 @@ fn the_bytes_of_every_error_are_pinned() {
         (ErrorKind::RoleExists, "2f"),
         (ErrorKind::Conflict { attempts: 5 }, "3005"),
         (ErrorKind::TooOld { age_ms: 300 }, "31 ac02"),
+        (ErrorKind::QuotaExceeded { limit: 2 }, "32 02"),
     ]);
     check(&[
         (Outcome::NotApplied, "00"),

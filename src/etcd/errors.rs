@@ -177,6 +177,8 @@ pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status
         ErrorKind::UnsafeReconfiguration => NOT_ENOUGH_MEMBERS,
         ErrorKind::LearnerNotReady => LEARNER_NOT_READY,
         ErrorKind::InvalidArgument => invalid(error, method),
+        // etcd knows no quotas of users.
+        ErrorKind::QuotaExceeded { .. } => with_detail(Code::ResourceExhausted, error),
         ErrorKind::Unsupported => with_detail(Code::Unimplemented, error),
         _ => with_detail(Code::Unknown, error),
     }

@@ -313,6 +313,7 @@ mod tests {
             granted_at_ms: 6,
             leases_max: 8,
             keys_max: 7,
+            per_user_max: 9,
         }
     }
 
@@ -423,7 +424,7 @@ mod tests {
                     session: None,
                     operation: Operation::LeaseGrant(lease_grant()),
                 },
-                "01 00 00 00 04 04 0a 05 016e 016f 0c 08 07",
+                "01 00 00 00 04 04 0a 05 016e 016f 0c 08 07 09",
             ),
             (
                 Command::Write {
@@ -453,7 +454,7 @@ mod tests {
                         put: PutRequest::default(),
                     },
                 },
-                "01 00 00 00 07 04 0a 05 016e 016f 0c 08 07 00 00 00 00 00 00",
+                "01 00 00 00 07 04 0a 05 016e 016f 0c 08 07 09 00 00 00 00 00 00",
             ),
             (Command::CheckHash, "0107"),
             (Command::RaiseVersion { version: 300 }, "0108ac02"),

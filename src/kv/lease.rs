@@ -9,9 +9,12 @@
 //! | `leases` | id | [`Lease`] |
 //! | `lease_keys` | id ⧺ key | nothing |
 //! | `lease_names` | name | id |
+//! | `meta` | `leases_of/` ⧺ user | how many leases the user has who granted them |
 //!
 //! A key says itself to which lease it is attached (`record.rs`); `lease_keys` is the same the other
 //! way round, changed in the same step, so that a key is attached to one lease at most (T7).
+
+use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -47,6 +50,8 @@ pub struct LeaseGrant {
     pub leases_max: u64,
     /// The proposer's limit: so many keys may be attached to the lease as long as it lives.
     pub keys_max: u64,
+    /// The proposer's limit: the grant is refused if the user who asks has this many leases; 0 for none.
+    pub per_user_max: u64,
 }
 
 /// The effect of an entry on a lease, from which a leader maintains deadlines.
@@ -258,13 +263,9 @@ pub(super) fn grant<S: Store>(
     grant: &LeaseGrant,
     creator: &str,
 ) -> Result<Result<(LeaseGrantResponse, LeaseTerms), Error>, S::Error> {
-    if *leases >= grant.leases_max {
-        return Ok(Err(Error::not_applied(
-            ErrorKind::LeaseLimit {
-                limit: grant.leases_max,
-            },
-            format!("{leases} leases exist, the most that lease.max_leases allows: revoke some"),
-        )));
+    let of_user = user_leases(store, creator)?;
+    if let Err(refusal) = check_limits(*leases, of_user, grant, creator) {
+        return Ok(Err(refusal));
     }
     if grant.ttl_ms == 0 || grant.id < 0 {
         return Ok(Err(Error::not_applied(
@@ -308,6 +309,7 @@ pub(super) fn grant<S: Store>(
     };
     store.insert(Space::Leases, lease_key(id), lease.encode());
     *leases += 1;
+    set_user_leases(store, creator, of_user + 1)?;
     let response = LeaseGrantResponse {
         id,
         grant_index: index.0,
@@ -316,6 +318,80 @@ pub(super) fn grant<S: Store>(
         name: grant.name.clone(),
     };
     Ok(Ok((response, lease.terms(id))))
+}
+
+/// Whether there is room for one more lease where `leases` exist, and `of_user` of its creator.
+fn check_limits(leases: u64, of_user: u64, grant: &LeaseGrant, creator: &str) -> Result<(), Error> {
+    if leases >= grant.leases_max {
+        return Err(Error::not_applied(
+            ErrorKind::LeaseLimit {
+                limit: grant.leases_max,
+            },
+            format!("{leases} leases exist, the most that lease.max_leases allows: revoke some"),
+        ));
+    }
+    if !creator.is_empty() && grant.per_user_max > 0 && of_user >= grant.per_user_max {
+        return Err(Error::not_applied(
+            ErrorKind::QuotaExceeded {
+                limit: grant.per_user_max,
+            },
+            format!(
+                "the user {creator:?} has {of_user} leases, the most that lease.max_per_user allows: \
+                 revoke some"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Before the name of a user, in `meta`.
+const USER_LEASES: &str = "leases_of/";
+
+/// How many leases `user` has granted that exist; 0 if its name is empty.
+pub(super) fn user_leases<V: View>(view: &V, user: &str) -> Result<u64, V::Error> {
+    if user.is_empty() {
+        return Ok(0);
+    }
+    let Some(record) = view.get(Space::Meta, &user_leases_key(user))? else {
+        return Ok(0);
+    };
+    let bytes = <[u8; 8]>::try_from(record.as_ref()).map_err(|_| Fault::Damaged {
+        space: Space::Meta,
+        what: "a count of a user's leases of the wrong size",
+    })?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn set_user_leases<S: Store>(
+    store: &mut HashedStore<'_, S>,
+    user: &str,
+    count: u64,
+) -> Result<(), S::Error> {
+    if user.is_empty() {
+        return Ok(());
+    }
+    let key = user_leases_key(user);
+    match count {
+        0 => drop(store.take(Space::Meta, &key)?),
+        count => {
+            let record = Bytes::copy_from_slice(&count.to_be_bytes());
+            store.put(Space::Meta, key, record)?;
+        }
+    }
+    Ok(())
+}
+
+fn user_leases_key(user: &str) -> Bytes {
+    Bytes::from([USER_LEASES, user].concat())
+}
+
+/// A lease of `user` is gone.
+pub(super) fn one_less_of_user<S: Store>(
+    store: &mut HashedStore<'_, S>,
+    user: &str,
+) -> Result<(), S::Error> {
+    let before = user_leases(store, user)?;
+    set_user_leases(store, user, before.saturating_sub(1))
 }
 
 /// The default id of a lease: the index of its grant. If a client has chosen that number for
@@ -559,10 +635,14 @@ pub(super) fn damaged(what: &'static str) -> Fault {
 pub fn leases_are_sound<V: View>(view: &V, progress: &Progress) -> Result<bool, V::Error> {
     let mut leases = 0;
     let mut attached_keys = 0;
+    let mut of_users: BTreeMap<String, u64> = BTreeMap::new();
     for pair in view.range(Space::Leases, &Span::all()) {
         let (key, record) = pair?;
         let (id, lease) = (lease_id(&key)?, Lease::decode(&record)?);
         leases += 1;
+        if !lease.creator.is_empty() {
+            *of_users.entry(lease.creator.clone()).or_default() += 1;
+        }
         let keys = attached(view, id, usize::MAX)?;
         if keys.len() as u64 != lease.keys {
             return Ok(false);
@@ -586,5 +666,14 @@ pub fn leases_are_sound<V: View>(view: &V, progress: &Progress) -> Result<bool, 
             Ok::<bool, V::Error>(all && lease.is_some_and(|lease| lease.name.as_bytes() == name))
         })?;
     let indexed = view.count(Space::LeaseKeys, &Span::all())?;
-    Ok(leases == progress.leases && indexed == attached_keys && names_hold)
+    let users = Span::between(Bytes::from(USER_LEASES), Bytes::from("leases_of0"));
+    let counted = view.count(Space::Meta, &users)?;
+    let users_hold = of_users.iter().try_fold(true, |all, (user, count)| {
+        Ok::<bool, V::Error>(all && user_leases(view, user)? == *count)
+    })?;
+    Ok(leases == progress.leases
+        && indexed == attached_keys
+        && names_hold
+        && users_hold
+        && counted == of_users.len() as u64)
 }

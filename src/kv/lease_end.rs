@@ -214,6 +214,7 @@ fn end<S: Store>(
     }
     store.remove(Space::Leases, lease::lease_key(id), &before);
     progress.leases = progress.leases.saturating_sub(1);
+    lease::one_less_of_user(store, &found.creator)?;
     let lease = LeaseRef {
         id,
         grant_index: found.grant_index,

@@ -86,6 +86,7 @@ impl Leases {
             granted_at_ms: request.granted_at_ms,
             leases_max: self.options.leases_max,
             keys_max: self.options.keys_max,
+            per_user_max: self.options.per_user_max,
         })
     }
 

@@ -13,7 +13,7 @@ use leasehold::client::{Client, ConnectOptions, GetOptions, TlsOptions, WatchEve
 use crate::harness::{Cluster, PATIENCE, eventually, files_below, write_secret};
 
 /// Nobody would write this by accident.
-const ROOT_PASSWORD: &str = "canary-of-root-5be1";
+pub(crate) const ROOT_PASSWORD: &str = "canary-of-root-5be1";
 pub(crate) const ANNA_PASSWORD: &str = "canary-of-anna-77f0";
 
 fn permission(kind: PermissionKind, prefix: &str) -> Permission {
@@ -226,7 +226,11 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
         "carol only reads",
     );
     denied(
-        carol.lease().grant(Duration::from_secs(60), None).await.map(drop),
+        carol
+            .lease()
+            .grant(Duration::from_secs(60), None)
+            .await
+            .map(drop),
         "carol could attach nothing to a lease",
     );
 
@@ -443,7 +447,14 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
     );
     let back = ["role", "revoke-permission", "ops", "--prefix", "/ops/"];
     assert_eq!(cli(&back).0, 0);
-    let see = ["role", "grant-permission", "ops", "read", "--prefix", "/ops/"];
+    let see = [
+        "role",
+        "grant-permission",
+        "ops",
+        "read",
+        "--prefix",
+        "/ops/",
+    ];
     assert_eq!(cli(&see).0, 0);
     let denied = certain(&[&dora[..], &["lease", "grant", "60"]].concat());
     assert!(denied.2.contains("may not grant leases"), "{}", denied.2);

@@ -177,11 +177,7 @@ async fn a_longer_ttl_and_more_keys_than_are_configured_are_refused_with_the_bou
     assert_refused(async || lease.grant(longer, None).await, &too_long).await;
     let held = lease.grant(longer - Duration::from_secs(1), None).await;
     let held = held.unwrap();
-    assert_refused(
-        async || lease.update_ttl(held.id, longer).await,
-        &too_long,
-    )
-    .await;
+    assert_refused(async || lease.update_ttl(held.id, longer).await, &too_long).await;
     let on_it = || Some(PutOptions::new().with_lease(held.id));
     for key in ["a", "b", "a"] {
         client.put(key, "v", on_it()).await.unwrap();

@@ -263,7 +263,12 @@ async fn bad_ids_in_a_keep_alive_cost_the_good_ones_nothing() {
             match place {
                 5 | 6 | 9_999 => assert_eq!(kept, LeaseKept::NotFound),
                 _ => {
-                    let LeaseKept::Renewed { ttl_ms, grant_index: of, .. } = kept else {
+                    let LeaseKept::Renewed {
+                        ttl_ms,
+                        grant_index: of,
+                        ..
+                    } = kept
+                    else {
                         panic!("{place}: {kept:?}");
                     };
                     assert_eq!((ttl_ms, of), (30_000, grant_index), "{place}");
@@ -359,9 +364,7 @@ async fn renewals_of(client: &Client, id: i64) -> (Option<u64>, bool, bool) {
         panic!("not a renewal");
     };
     match kept[..] {
-        [LeaseKept::Renewed { is_extended, .. }] => {
-            (info.renewals, info.is_extended, is_extended)
-        }
+        [LeaseKept::Renewed { is_extended, .. }] => (info.renewals, info.is_extended, is_extended),
         _ => panic!("{kept:?}"),
     }
 }
@@ -390,7 +393,10 @@ async fn renewals_are_counted_and_what_a_change_of_leader_gave_is_told_once() {
         client.move_leader(None).await.unwrap();
         cluster.wait_for_lease();
         let moved = fresh_starts(&cluster);
-        let told = [renewals_of(&client, id).await, renewals_of(&client, id).await];
+        let told = [
+            renewals_of(&client, id).await,
+            renewals_of(&client, id).await,
+        ];
         if fresh_starts(&cluster) == moved {
             assert_eq!(told, [(Some(0), true, true), plain(1)]);
             return;

@@ -43,6 +43,7 @@ mod mixed_copies;
 mod once;
 mod pins;
 mod quota;
+mod quotas;
 mod read_leases;
 mod reads;
 mod recipes;

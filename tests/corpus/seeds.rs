@@ -552,6 +552,7 @@ fn commands() -> Vec<Seed> {
                 granted_at_ms: 7,
                 leases_max: 9,
                 keys_max: 9,
+                per_user_max: 9,
             })),
         ),
         seed(

@@ -6,11 +6,11 @@ use super::*;
 use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, AuthResponse, Compare, CompareOp, DeleteRangeRequest, Error, ErrorKind, KeyRange,
-    LeaseGrantRequest, LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest, ROOT, RangeRequest,
-    Request, RequestKind, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
+    LeaseGrantRequest, LeaseRef, LeaseTarget, Password, Permission, PermissionKind, PutRequest,
+    ROOT, RangeRequest, Request, RequestKind, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
 };
 use crate::kv;
-use crate::kv::{Command, LeaseGrant, MemStore, Operation};
+use crate::kv::{Command, LeaseGrant, MemStore, Operation, Space, Span, View};
 use crate::types::{LogId, LogIndex, SessionId, Term};
 
 /// A state machine, and who asks it.
@@ -380,6 +380,71 @@ fn a_lease_is_granted_to_whoever_may_write_some_key() {
             .run_as("reader", Operation::LeaseGrant(grant(74)))
             .is_ok()
     );
+}
+
+/// Counted by whoever granted them, from the grant until the lease is gone, however it ends.
+#[test]
+fn a_user_has_so_many_leases_and_no_more_until_one_is_gone() {
+    let mut machine = Machine::guarded();
+    let of_two = |id| LeaseGrant {
+        per_user_max: 2,
+        ..grant(id)
+    };
+    let granted = |machine: &mut Machine, user, id| {
+        let result = machine.run_as(user, Operation::LeaseGrant(of_two(id)));
+        result.map(drop).map_err(|error| error.kind)
+    };
+    let full = Err(ErrorKind::QuotaExceeded { limit: 2 });
+    let before = machine.store.clone();
+    for id in [71, 72] {
+        assert_eq!(granted(&mut machine, "anna", id), Ok(()));
+    }
+    assert_eq!(granted(&mut machine, "anna", 73), full);
+    let both = Operation::PutWithNewLease {
+        grant: of_two(73),
+        put: put("a/w/1"),
+    };
+    assert_eq!(
+        kind(machine.run_as("anna", both)),
+        ErrorKind::QuotaExceeded { limit: 2 }
+    );
+    // Others have their own, and one that is refused for another reason counts nothing.
+    assert_eq!(
+        granted(&mut machine, "bert", 71),
+        Err(ErrorKind::LeaseExists)
+    );
+    for id in [74, 75] {
+        assert_eq!(granted(&mut machine, "bert", id), Ok(()));
+    }
+    assert_eq!(granted(&mut machine, "bert", 76), full);
+    // Without a limit they count all the same, for when there is one.
+    assert!(
+        machine
+            .run_as("anna", Operation::LeaseGrant(grant(77)))
+            .is_ok()
+    );
+    let revoke = Operation::LeaseRevoke(LeaseRef::id(71));
+    assert!(machine.run_as("anna", revoke).is_ok());
+    assert_eq!(granted(&mut machine, "anna", 78), full);
+    let expired = Command::ExpireLeases {
+        term: Term(1),
+        leases: vec![LeaseRef::id(72)],
+    };
+    machine.run(&expired).unwrap();
+    assert_eq!(granted(&mut machine, "anna", 78), Ok(()));
+    let progress = kv::progress(&machine.store).unwrap();
+    assert_eq!(kv::leases_are_sound(&machine.store, &progress), Ok(true));
+    // And nothing of it is left once they are gone.
+    for id in [74, 75, 77, 78] {
+        let revoke = Operation::LeaseRevoke(LeaseRef::id(id));
+        assert!(machine.run_as(ROOT, revoke).is_ok());
+    }
+    let counts = |store: &MemStore| {
+        let all = store.range(Space::Meta, &Span::all());
+        let keys = all.map(|pair| pair.unwrap().0);
+        keys.filter(|key| key.starts_with(b"leases_of/")).count()
+    };
+    assert_eq!((counts(&machine.store), counts(&before)), (0, 0));
 }
 
 #[test]

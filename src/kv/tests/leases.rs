@@ -14,6 +14,7 @@ fn grant_of(id: i64, name: &str) -> LeaseGrant {
         granted_at_ms: 5,
         leases_max: 1_000,
         keys_max: LEASE_KEYS_MAX,
+        per_user_max: 0,
     }
 }
 

@@ -517,7 +517,8 @@ fn machine_with_everything() -> Machine {
         owner: "owner".to_owned(),
         granted_at_ms: 5,
         leases_max: 9,
-        keys_max: 9,
+        keys_max: LEASE_KEYS_MAX,
+        per_user_max: 0,
     };
     let leased = Operation::PutWithNewLease {
         grant,

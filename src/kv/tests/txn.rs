@@ -434,6 +434,7 @@ fn a_put_detaches_its_key_from_a_lease_unless_told_to_keep_it() {
         id: 77,
         ttl_ms: 1,
         leases_max: 1,
+        keys_max: 1,
         ..LeaseGrant::default()
     }));
     machine.write(Operation::Put(PutRequest {

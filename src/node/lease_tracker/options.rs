@@ -15,6 +15,8 @@ pub struct LeaseOptions {
     pub leases_max: u64,
     /// The maximum number of keys attached to a lease that is granted from now on.
     pub keys_max: u64,
+    /// The maximum number of leases of one user; 0 for no limit.
+    pub per_user_max: u64,
     /// The width of a bucket of deadlines, by which an expiry may be late.
     pub tick: Duration,
     /// Leases with at least this TTL are checkpointed in the log (T9).
@@ -30,6 +32,7 @@ impl LeaseOptions {
         ttl_max: Duration::from_secs(9_000_000_000),
         leases_max: 1_000_000,
         keys_max: LEASE_KEYS_MAX,
+        per_user_max: 0,
         tick: Duration::from_millis(10),
         checkpoint_min_ttl: Duration::from_secs(300),
         checkpoint_interval: Duration::from_secs(60),

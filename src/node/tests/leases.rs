@@ -878,10 +878,16 @@ fn renewals_are_counted_since_the_grant_or_the_last_restart_which_the_next_one_t
     tracker.demote();
     assert_eq!(seen(&tracker), None);
     // A lease of the same id, granted while another node led, was renewed by nobody here.
-    let lease = LeaseRef { id: 1, grant_index: 7 };
+    let lease = LeaseRef {
+        id: 1,
+        grant_index: 7,
+    };
     let ended = kv::LeaseChange::Ended(living(1, 1_000).lease, kv::LeaseEnd::Revoked);
     tracker.apply(START, ended);
-    let again = kv::LeaseTerms { lease, ..living(1, 1_000) };
+    let again = kv::LeaseTerms {
+        lease,
+        ..living(1, 1_000)
+    };
     tracker.apply(START, kv::LeaseChange::Granted(again));
     assert_eq!(seen(&tracker), None);
     tracker.promote(START, Term(3), LogIndex(11));

@@ -24,6 +24,7 @@ impl AdmissionOptions {
         waiting_max: 16_384,
         bytes_max: 256 << 20,
         connection_bytes_max: 64 << 20,
+        user_rate_max: 0,
     };
 }
 

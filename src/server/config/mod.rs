@@ -257,6 +257,7 @@ fn leases(values: &Values) -> Result<LeaseOptions, ConfigError> {
         checkpoint_interval: leases.checkpoint_interval,
         leases_max: leases.max_leases,
         keys_max: leases.max_keys,
+        per_user_max: leases.max_per_user,
     })
 }
 

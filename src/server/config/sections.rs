@@ -249,6 +249,8 @@ settings! {
         max_keys: u64 = "100000" in integer(1..=1_000_000),
             "Maximum number of keys attached to a client lease, as the leader that grants it has it: \
              the lease keeps it";
+        max_per_user: u64 = "0" in integer(0..=100_000_000),
+            "Maximum number of client leases of one user while access is controlled; 0: no limit";
     }
 }
 
@@ -275,6 +277,9 @@ settings! {
             "Memory for waiting requests and for the results of scans, all connections together";
         connection_bytes_max as "connection_memory_budget": usize = "64MiB" in bytes(0..=u64::MAX),
             "Memory for the same purposes, per connection";
+        user_rate_max as "max_request_rate_per_user": u64 = "0" in integer(0..=10_000_000),
+            "Maximum number of requests a second of one user at this node, not counting renewals of \
+             leases and what operators ask of the cluster; 0: no limit";
     }
 }
 

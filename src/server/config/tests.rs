@@ -224,6 +224,7 @@ fn every_key_can_be_given_without_a_file() {
         ("lease.min_ttl", "1s"),
         ("lease.max_ttl", "1d"),
         ("lease.max_keys", "6"),
+        ("lease.max_per_user", "4"),
         ("lease.tick", "20ms"),
         ("lease.checkpoint_min_ttl", "10m"),
         ("lease.checkpoint_interval", "30s"),
@@ -235,6 +236,7 @@ fn every_key_can_be_given_without_a_file() {
         ("limits.max_waiting", "100"),
         ("limits.memory_budget", "8MiB"),
         ("limits.connection_memory_budget", "7MiB"),
+        ("limits.max_request_rate_per_user", "17"),
         ("limits.max_connections", "11"),
         ("limits.max_connections_per_client", "12"),
         ("limits.max_connections_per_address", "13"),
@@ -333,6 +335,7 @@ fn every_key_can_be_given_without_a_file() {
         waiting_max: 100,
         bytes_max: 8 << 20,
         connection_bytes_max: 7 << 20,
+        user_rate_max: 17,
     };
     assert_eq!(by_flags.work, work);
     let quota = QuotaConfig {

@@ -28,6 +28,8 @@ labels! {
         Memory = "memory",
         /// Too much was applied that the storage engine does not have yet.
         Storage = "storage",
+        /// Its user makes more requests a second than one may.
+        User = "user",
     }
 }
 

@@ -23,12 +23,12 @@ use crate::kv::access::Author;
 use crate::node::{ReadBuffer, wants_lease};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Completion, HeldResources, Outbox};
-use crate::server::metrics::Rejection;
+use crate::server::metrics::{Rejection, stopwatch};
 use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
 use crate::server::session::blocking_task::BlockingTask;
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::server::session::scan::{Query, Scan, ScanAuthority};
-use crate::server::session::{auth, lease_query};
+use crate::server::session::{auth, lease_query, user_rates};
 use crate::server::watch::{Control, Reply};
 use crate::types::Role;
 use crate::wire::client::ClientFrame;
@@ -227,6 +227,23 @@ impl Session {
         true
     }
 
+    /// Takes a request of `class` out of what its user may make in a second.
+    ///
+    /// # Errors
+    /// Nothing is left: nothing has been done for it.
+    pub(super) fn charge(&self, class: Class) -> Result<(), Error> {
+        let Some(rates) = self.shared.limits.user_rates.as_ref() else {
+            return Ok(());
+        };
+        let now = stopwatch();
+        let user = rates.of(&self.principal().name(), now);
+        rates.admit(&user, now).map_err(|wait| {
+            let metrics = &self.shared.accounting.metrics.work;
+            metrics.rejected[class][Rejection::User].increment(1);
+            slow_down(Rejection::User, wait)
+        })
+    }
+
     /// Refuses a request of an overloaded node, for which nothing has been done.
     fn reject(
         &mut self,
@@ -273,6 +290,12 @@ impl Session {
         }
         if self.shared.accounting.audit.is_some() {
             self.notes.insert(request_id, Note::of(&call.request));
+        }
+        if user_rates::counts(spec)
+            && let Err(error) = self.charge(spec.class)
+        {
+            self.reply(request_id, method, Err(error));
+            return Ok(());
         }
         // A node that is stopping still answers requests about itself.
         if is_stopping && spec.kind != RequestKind::Node {

@@ -39,6 +39,7 @@ mod status;
 mod storage_size;
 mod stream;
 pub(crate) mod traces;
+pub(crate) mod user_rates;
 
 #[cfg(test)]
 mod tests;

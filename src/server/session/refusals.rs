@@ -60,6 +60,10 @@ pub(super) fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
         Rejection::Storage => {
             "the disk of this node does not keep up with what is written: retry later"
         }
+        Rejection::User => {
+            "this user makes more requests a second than limits.max_request_rate_per_user allows at \
+             this node: retry later"
+        }
     };
     let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
     Error::not_applied(ErrorKind::SlowDown { retry_after_ms }, detail)

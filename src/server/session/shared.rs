@@ -24,6 +24,7 @@ use crate::server::session::budget::ByteBudget;
 use crate::server::session::exports::Exports;
 use crate::server::session::forward::Forwarder;
 use crate::server::session::origins::Origins;
+use crate::server::session::user_rates::UserRates;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::Watches;
 use crate::sync::Mutex;
@@ -66,6 +67,8 @@ pub(crate) struct SessionLimits {
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) scans: Arc<Semaphore>,
     pub(crate) keep_alives: Arc<Semaphore>,
+    /// Requests a second of one user; `None` without a limit.
+    pub(crate) user_rates: Option<UserRates>,
 }
 
 /// What requests are answered from, and the rules of who may ask.

@@ -11,7 +11,7 @@ use super::connection::ConnectionState;
 use super::dispatch::{REPLIES_BYTES, Session};
 use super::point_read::IndexedRead;
 use super::shared::Sessions;
-use crate::api::Consistency;
+use crate::api::{Class, Consistency};
 use crate::server::metrics::stopwatch;
 use crate::transport::{FrameReceiver, FrameStream, StreamError};
 use crate::wire::point::PointRead;
@@ -165,10 +165,13 @@ impl Session {
         let is_served = !is_stopping && self.shared.node.integrity.is_sound();
         for (number, frame) in frames.iter().enumerate() {
             match PointRead::of(frame).filter(|read| is_served && self.takes(read, frame)) {
-                Some(read) => reads.push(IndexedRead {
-                    frame: number,
-                    read,
-                }),
+                Some(read) => match self.charge(Class::Read) {
+                    Ok(()) => reads.push(IndexedRead {
+                        frame: number,
+                        read,
+                    }),
+                    Err(error) => self.reply(read.request_id, "range", Err(error)),
+                },
                 None => self.dispatch(frame, is_stopping)?,
             }
         }

@@ -18,7 +18,7 @@ use crate::server::disk::quota::Room;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::driver::effects::{Post, StreamRouter};
 use crate::server::etcd::EtcdListener;
-use crate::server::metrics::Sampler;
+use crate::server::metrics::{Sampler, stopwatch};
 use crate::server::peers::transfer::{SendRate, StateReceiver, StateSender};
 use crate::server::peers::{Peers, PeersConfig, Roster};
 use crate::server::session::admission::Backlog;
@@ -27,6 +27,7 @@ use crate::server::session::budget::ByteBudget;
 use crate::server::session::exports::Exports;
 use crate::server::session::origins::Origins;
 use crate::server::session::traces::ExporterTask;
+use crate::server::session::user_rates::UserRates;
 use crate::server::session::{
     Accounting, ForwardService, Forwarder, Latencies, Serving, SessionLimits, Sessions, SlowLog,
     StorageSize, traces,
@@ -217,6 +218,7 @@ pub(super) fn sessions(
             backlog: Backlog::new(config.work.waiting_max),
             scans: SessionLimits::scan_permits(),
             keep_alives: SessionLimits::keep_alive_permits(),
+            user_rates: UserRates::new(config.work.user_rate_max, stopwatch()),
         },
         serving: serving(config, identity, shared),
         accounting: Accounting {

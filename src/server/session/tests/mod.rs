@@ -34,12 +34,13 @@ use crate::server::disk::quota::Room;
 use crate::server::disk::store::{StateStore, StoreOptions};
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, Stages};
-use crate::server::metrics::{Metrics, Sampler};
+use crate::server::metrics::{Metrics, Sampler, stopwatch};
 use crate::server::session::admission::Backlog;
 use crate::server::session::auth::{Access, Audit, Principal};
 use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
 use crate::server::session::origins::Origins;
 use crate::server::session::point_read::IndexedRead;
+use crate::server::session::user_rates::UserRates;
 use crate::server::status::contacts::Contacts;
 use crate::server::status::node_state::NodeState;
 use crate::server::watch::WatchSender;
@@ -87,16 +88,30 @@ impl World {
 
     /// One that tells of requests that take so long.
     fn telling(bytes_max: usize, waiting_max: usize, slow: Option<Duration>) -> Self {
-        Self::made(bytes_max, waiting_max, slow, false)
+        Self::made(bytes_max, waiting_max, slow, false, None)
     }
 
     /// One that writes down who did what, in its folder.
     fn auditing() -> Self {
         let options = AdmissionOptions::DEFAULT;
-        Self::made(options.bytes_max, options.waiting_max, None, true)
+        Self::made(options.bytes_max, options.waiting_max, None, true, None)
     }
 
-    fn made(bytes_max: usize, waiting_max: usize, slow: Option<Duration>, has_audit: bool) -> Self {
+    /// One in which a user may make so many requests, and no more come with time.
+    fn rated(requests: u64) -> Self {
+        let options = AdmissionOptions::DEFAULT;
+        let never = stopwatch() + Duration::from_secs(1 << 20);
+        let rates = UserRates::new(requests, never);
+        Self::made(options.bytes_max, options.waiting_max, None, false, rates)
+    }
+
+    fn made(
+        bytes_max: usize,
+        waiting_max: usize,
+        slow: Option<Duration>,
+        has_audit: bool,
+        user_rates: Option<UserRates>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock {
             nanos: AtomicU64::new(1_000_000_000),
@@ -158,6 +173,7 @@ impl World {
             backlog: Backlog::new(waiting_max),
             scans: SessionLimits::scan_permits(),
             keep_alives: SessionLimits::keep_alive_permits(),
+            user_rates,
         };
         let origins = Origins::fixed(ClusterId(7), NodeId(1), Configuration::default());
         let serving = Serving {
@@ -927,4 +943,42 @@ fn a_reply_names_the_leadership_that_permitted_the_read_whoever_leads_later() {
     let header = world.shared.node.header_of(&answer);
     assert_eq!(header.raft_term, term);
     assert_eq!(header.leader_id, Some(NodeId(1)));
+}
+
+/// Reads of one key, which take a way of their own, and all others; renewals and status are never refused.
+#[test]
+fn a_user_who_makes_too_many_requests_is_refused_and_renews_its_leases() {
+    let mut world = World::rated(3);
+    world.put("k", "v");
+    world.get(Consistency::Linearizable, "k").unwrap().unwrap();
+    assert!(world.ask(Consistency::Linearizable, a_put()).is_none());
+    world.get(Consistency::Serializable, "k").unwrap().unwrap();
+    let quorum = Consistency::LinearizableQuorum;
+    let all = (Consistency::Serializable, everything());
+    for (consistency, request) in [
+        (Consistency::Linearizable, get("k")),
+        (quorum, get("k")),
+        (Consistency::Linearizable, a_put()),
+        all,
+    ] {
+        let refused = world.ask(consistency, request).unwrap().unwrap_err();
+        let wait = refused.retry_after().expect("when to come back");
+        assert!(
+            !wait.is_zero() && wait <= Duration::from_secs(1),
+            "{wait:?}"
+        );
+        assert_eq!(refused.outcome, crate::api::Outcome::NotApplied);
+        assert!(refused.detail.contains("limits.max_request_rate_per_user"));
+    }
+    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    assert!(world.ask(Consistency::Linearizable, renewal).is_none());
+    let status = world.ask(Consistency::Linearizable, Request::Status);
+    assert!(status.unwrap().is_ok());
+}
+
+fn a_put() -> Request {
+    Request::Put(PutRequest {
+        key: Bytes::from_static(b"k"),
+        ..PutRequest::default()
+    })
 }
