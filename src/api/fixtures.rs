@@ -62,6 +62,7 @@ pub(crate) fn every_request() -> Vec<Request> {
             member: NodeId(7),
             is_raised: true,
         },
+        Request::ForwardToLeader { leader: NodeId(7) },
     ];
     all.extend(every_auth_request().into_iter().map(Request::Auth));
     all

@@ -144,4 +144,6 @@ pub enum ResponseBody {
     Auth(AuthResponse),
     /// To [`Request::AlarmList`](super::Request::AlarmList), and to [`Request::AlarmSet`](super::Request::AlarmSet), which names what it touched.
     Alarms(AlarmsResponse),
+    /// To [`Request::ForwardToLeader`](super::Request::ForwardToLeader).
+    ForwardToLeader,
 }

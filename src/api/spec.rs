@@ -165,6 +165,7 @@ table! {
     R::LeaseList(_)                      => "lease_list"          LeaseRead    Scan      Repeatable Large     false Anything;
     R::Status                            => "status"              Node         KeepAlive Repeatable Small     false Anything;
     R::LeaderLeaseReport                 => "leader_lease_report" Node         KeepAlive Repeatable Small     false Anything;
+    R::ForwardToLeader { .. }            => "forward_to_leader"   Node         KeepAlive Repeatable Small     false Nothing;
     R::MoveLeader { .. }                 => "move_leader"         Transfer     KeepAlive Once       Small     false Root;
     R::MemberList                        => "member_list"         MemberList   KeepAlive Repeatable Small     false Anything;
     R::MemberAdd(_)                      => "member_add"          MemberChange KeepAlive Once       Small     false Root;

@@ -56,6 +56,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         | Request::Status
         | Request::MoveLeader { .. }
         | Request::LeaderLeaseReport
+        | Request::ForwardToLeader { .. }
         | Request::WatchCancel { .. }
         | Request::WatchProgress { .. }
         | Request::Snapshot(_)

@@ -194,6 +194,7 @@ pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Erro
         ResponseBody::Members(_) => "member",
         ResponseBody::Auth(_) => "auth",
         ResponseBody::Alarms(_) => "alarms",
+        ResponseBody::ForwardToLeader => "forward-to-leader",
     };
     Error {
         kind: ErrorKind::Internal,

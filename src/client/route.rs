@@ -3,7 +3,9 @@
 //! A request goes to the node that is believed to be the leader; a linearizable read, to the node beside the
 //! client if that serves it by a read lease ([`Home`]). A node that is not the leader
 //! returns a hint, which is followed, unless its address has just failed; without a hint another
-//! node is tried. Between attempts there is a back-off, except before the first redirection and
+//! node is tried. A node whose leader cannot be reached from here is asked to forward
+//! ([`Request::ForwardToLeader`]); meanwhile the leader is looked for, and asked directly again once it is
+//! connected. Between attempts there is a back-off, except before the first redirection and
 //! after a wait for a connection; a new connection, or a leader that answered another request, ends
 //! it early. Everything ends at the request's deadline.
 //!
@@ -441,15 +443,41 @@ impl Router {
                 }
                 Verdict::Done(response)
             }
-            Ok(Err(error)) => match self
-                .log_in(&error, address, &link, deadline, progress)
-                .await
-            {
-                Some(verdict) => verdict,
-                None => self.refused(error, address, &link, progress),
-            },
+            Ok(Err(error)) => {
+                if let Some(verdict) = self
+                    .log_in(&error, address, &link, deadline, progress)
+                    .await
+                {
+                    return verdict;
+                }
+                if let Some(leader) = self.unreachable_leader(&error, &link)
+                    && self.has_forward(&link, leader, deadline).await
+                {
+                    return Verdict::Again(error, Next::Redirected);
+                }
+                self.refused(error, address, &link, progress)
+            }
             Err(broken) => self.broken(broken, address, &link, progress),
         }
+    }
+
+    /// The leader that the node at the other end of `link` names, if that cannot be reached from here and the
+    /// node does not forward to it yet.
+    fn unreachable_leader(&self, error: &Error, link: &Link) -> Option<NodeId> {
+        let ErrorKind::NotLeader { leader, address } = &error.kind else {
+            return None;
+        };
+        let leader = leader.filter(|leader| *leader != link.member_id())?;
+        let is_open = error.outcome == Outcome::NotApplied && !link.forwards_to(leader);
+        let is_reachable = || self.hinted(Some(leader), address.as_deref()).is_some();
+        (is_open && !is_reachable()).then_some(leader)
+    }
+
+    /// Asks a node to forward to `leader`. Whether it does: one that no node reaches has failed, and its
+    /// successor is not waited for here.
+    async fn has_forward(&self, link: &Link, leader: NodeId, deadline: Instant) -> bool {
+        let until = deadline.min(deadline_after(DIAL_PATIENCE));
+        link.forward_to(leader, until).await.is_ok()
     }
 
     /// Whether more may be sent on this connection, which has had refusals lately.
@@ -484,6 +512,8 @@ impl Router {
             | ErrorKind::LeaderChanged
             | ErrorKind::QuorumTimeout
             | ErrorKind::Unavailable
+            // Of a node that forwards, to its leader.
+            | ErrorKind::ConnectionLost
             | ErrorKind::Corrupt => {
                 self.forget(target);
                 Next::Elsewhere
@@ -702,11 +732,12 @@ impl Router {
         };
         self.refresh(Some(id), link);
         if id != header.member_id {
-            // A follower that has just confirmed a read with its leader knows the leader.
-            if header
-                .read
-                .is_some_and(|read| read.path == ReadPath::Follower)
-            {
+            // A follower that has just confirmed a read with its leader, or was answered by it, knows it.
+            let is_from_leader = match header.read {
+                Some(read) => read.path == ReadPath::Follower,
+                None => link.forwards_to(id),
+            };
+            if is_from_leader {
                 self.look_for(id);
             }
             return;

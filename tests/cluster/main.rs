@@ -27,6 +27,7 @@ mod embed;
 mod embedded;
 mod etcd;
 mod examples;
+mod forwarded;
 mod harness;
 mod hostile;
 mod hostile_many;

@@ -584,6 +584,7 @@ impl World {
             | ResponseBody::MoveLeader
             | ResponseBody::Compact
             | ResponseBody::LeaderLeaseReport(_)
+            | ResponseBody::ForwardToLeader
             | ResponseBody::Watch
             | ResponseBody::WatchCancel
             | ResponseBody::WatchProgress

@@ -15,7 +15,7 @@ mod lane;
 mod watches;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -80,6 +80,8 @@ pub(super) struct Link {
     watches: Arc<watches::PendingWatches>,
     /// Whether the node has authenticated the client beyond its certificate.
     is_logged_in: AtomicBool,
+    /// The leader to which the node takes requests of this connection; 0 for none.
+    forwards_to: AtomicU64,
     throttle: Throttle,
     /// Ends with the link.
     _tasks: JoinSet<()>,
@@ -132,6 +134,7 @@ impl Link {
             was_silent: AtomicBool::new(false),
             watches,
             is_logged_in: AtomicBool::new(false),
+            forwards_to: AtomicU64::new(0),
             throttle: Throttle::default(),
             _tasks: tasks,
         })
@@ -176,6 +179,25 @@ impl Link {
     /// Records that the node has authenticated the client.
     pub(super) fn logged_in(&self) {
         self.is_logged_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the node takes requests to `leader` for this connection, while that leads.
+    pub(super) fn forwards_to(&self, leader: NodeId) -> bool {
+        self.forwards_to.load(Ordering::Relaxed) == leader.0
+    }
+
+    /// Has the node take requests to `leader` from now on, which cannot be reached from here.
+    ///
+    /// # Errors
+    /// The node has not heard of that leader until `deadline`, or another one leads.
+    ///
+    /// # Cancel safety
+    /// Safe: the node may do so without this link knowing, and is asked again.
+    pub(super) async fn forward_to(&self, leader: NodeId, deadline: Instant) -> Result<(), Error> {
+        let request = Request::ForwardToLeader { leader };
+        self.control(request, deadline).await?;
+        self.forwards_to.store(leader.0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether this is the first report of the connection's silence: every waiting request reports

@@ -310,7 +310,6 @@ fn t14_a_keeper_of_an_id_names_the_grant_from_its_first_renewal_on() {
         let pinned = LeaseRef {
             id: 3,
             grant_index: 9,
-            is_extended: false,
         };
         assert_eq!(keeper.lease(), pinned);
         let named = || {

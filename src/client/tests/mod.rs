@@ -347,6 +347,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         })),
         Request::MoveLeader { .. } => ResponseBody::MoveLeader,
         Request::Compact(_) => ResponseBody::Compact,
+        Request::ForwardToLeader { .. } => ResponseBody::ForwardToLeader,
         Request::LeaderLeaseReport => ResponseBody::LeaderLeaseReport(Box::default()),
         Request::RangePage(_) => ResponseBody::RangePage(Default::default()),
         Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),

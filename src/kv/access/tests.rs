@@ -138,11 +138,12 @@ fn grant(id: i64) -> LeaseGrant {
     }
 }
 
-/// What asks for no permission, because whoever asks is to be told who he is.
+/// What asks for no permission: who asks is to be told who he is, or says how to be answered.
 fn is_open(request: &Request) -> bool {
     matches!(
         request,
         Request::Auth(AuthRequest::Authenticate { .. } | AuthRequest::UseToken { .. })
+            | Request::ForwardToLeader { .. }
     )
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::connection::ConnectionState;
+use super::connection::{ConnectionState, ForwardTarget};
 use super::shared::Sessions;
 use super::stream;
 use crate::server::session::auth::Principal;
@@ -53,6 +53,7 @@ impl Sessions {
                 connection.remote_address().ip(),
             ),
             address: connection.remote_address(),
+            forwarding: ForwardTarget::none(),
         });
         let watch_sender = connection_state.watch_sender.clone();
         // Ends with this task, as the streams do.

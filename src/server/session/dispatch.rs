@@ -22,7 +22,7 @@ use crate::api::{
 use crate::kv::access::Author;
 use crate::node::{ReadBuffer, wants_lease};
 use crate::server::mail::Mail;
-use crate::server::mail::outbox::{Completion, HeldResources, Outbox};
+use crate::server::mail::outbox::{Completion, Delivery, HeldResources, Outbox};
 use crate::server::metrics::{Rejection, stopwatch};
 use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
 use crate::server::session::blocking_task::BlockingTask;
@@ -30,7 +30,7 @@ use crate::server::session::lease_query::LeaseQuestion;
 use crate::server::session::scan::{Query, Scan, ScanAuthority};
 use crate::server::session::{auth, lease_query, user_rates};
 use crate::server::watch::{Control, Reply};
-use crate::types::Role;
+use crate::types::{NodeId, Role};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::Record;
 use crate::wire::{Frame, WireError};
@@ -48,8 +48,6 @@ pub(super) struct Session {
     pub(super) shared: Arc<Sessions>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) connection: Arc<ConnectionState>,
-    /// What only the leader carries out is taken to it; otherwise its client is told who that is.
-    pub(super) forwards: bool,
     /// Requests of this stream that wait for an answer.
     pub(super) waiting: BTreeMap<u64, PendingRequest>,
     /// For the audit log, until the requests are answered.
@@ -71,7 +69,6 @@ impl Session {
         Self {
             shared,
             connection,
-            forwards: false,
             outbox: Arc::default(),
             waiting: BTreeMap::new(),
             notes: BTreeMap::new(),
@@ -85,6 +82,12 @@ impl Session {
 
     pub(super) fn principal(&self) -> &Arc<Principal> {
         &self.connection.principal
+    }
+
+    /// Whether what only the leader carries out is taken to it at the moment.
+    pub(super) fn forwards(&self) -> bool {
+        let leader = self.shared.node.published.leader();
+        self.connection.forwarding.includes(leader)
     }
 
     /// Whether the state may be served: an unverified one never is.
@@ -177,7 +180,8 @@ impl Session {
     /// Sends the enqueued requests to the driver, or the leader, in one step.
     pub(super) fn submit(&mut self) {
         if !self.leaving.is_empty() {
-            self.shared.send(self.leaving.drain(..), self.forwards);
+            let forwards = self.forwards();
+            self.shared.send(self.leaving.drain(..), forwards);
         }
     }
 
@@ -317,16 +321,15 @@ impl Session {
             self.reply(request_id, method, Err(error));
             return Ok(());
         }
+        if let Request::ForwardToLeader { leader } = call.request {
+            self.forward_to(request_id, leader, &call, frame.body.len());
+            return Ok(());
+        }
         if self.answer_at_once(request_id, &call.request) {
             return Ok(());
         }
-        if !self.shared.node.integrity.is_sound() && spec.kind != RequestKind::Transfer {
-            let refusal = self.shared.node.integrity.refusal();
+        if let Err(refusal) = self.check_node(&call.request) {
             self.reply(request_id, method, Err(refusal));
-            return Ok(());
-        }
-        if self.shared.bootstraps_alone && matches!(call.request, Request::MemberAdd(_)) {
-            self.reply(request_id, method, Err(bootstraps_alone()));
             return Ok(());
         }
         let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
@@ -342,6 +345,18 @@ impl Session {
                 self.reply(request_id, method, Err(not_readable()));
             }
             _ => self.authorize(request_id, call, frame.body.len()),
+        }
+        Ok(())
+    }
+
+    /// Whether this node may have `request` carried out for any client.
+    fn check_node(&self, request: &Request) -> Result<(), Error> {
+        let node = &self.shared.node;
+        if !node.integrity.is_sound() && request.spec().kind != RequestKind::Transfer {
+            return Err(node.integrity.refusal());
+        }
+        if self.shared.bootstraps_alone && matches!(request, Request::MemberAdd(_)) {
+            return Err(bootstraps_alone());
         }
         Ok(())
     }
@@ -398,6 +413,9 @@ impl Session {
                 }
             }
             Request::LeaseKeepAlive(_) if self.shared.serving.access.rules().is_some() => {}
+            request if self.asks_leader(request.spec().kind, call.consistency) => {
+                return self.ask_leader(frame, call, bytes);
+            }
             _ => return self.enqueue(frame, call, author, bytes),
         }
         // Hashing is slow, so it is not done for a request that would be refused. The state machine
@@ -412,7 +430,7 @@ impl Session {
             // The rules of a follower may be old.
             let refusal = match self.shared.node.published.role() {
                 Role::Leader => denied,
-                _ if self.forwards => denied,
+                _ if self.forwards() => denied,
                 _ => self.shared.node.not_leader(),
             };
             return self.reply(frame, method, Err(refusal));
@@ -427,10 +445,67 @@ impl Session {
                 frame,
                 author,
                 arrived: timing.phases.began(),
-                forwards: self.forwards,
+                forwards: self.forwards(),
             };
             task.spawn(call);
         }
+    }
+
+    /// Forwards requests of this connection to `leader` once that has been heard of.
+    fn forward_to(&mut self, frame: u64, leader: NodeId, call: &Call, bytes: usize) {
+        let spec = call.request.spec();
+        let timing = RequestTiming::begin(bytes);
+        if !self.register(
+            timing,
+            frame,
+            spec.class,
+            PendingKind::Other(spec.name),
+            bytes,
+        ) {
+            return;
+        }
+        let (shared, connection) = (self.shared.clone(), self.connection.clone());
+        let (outbox, patience) = (self.outbox.clone(), timeout(call));
+        tokio::spawn(async move {
+            let heard = shared.hear_of(leader, patience).await;
+            let result = heard.map(|()| {
+                connection.forwarding.add(leader);
+                Response {
+                    header: shared.node.header(shared.serving.store.revision()),
+                    body: ResponseBody::ForwardToLeader,
+                }
+            });
+            outbox.deliver(frame, Delivery::Reply(result));
+        });
+    }
+
+    /// Whether a request is a query of leases that the leader is asked in the client's place. Not one that
+    /// may only be answered by the lease of the node that is asked.
+    fn asks_leader(&self, kind: RequestKind, consistency: Consistency) -> bool {
+        use Consistency::{LeaseOnly, Serializable};
+        kind == RequestKind::LeaseRead
+            && !matches!(consistency, Serializable | LeaseOnly)
+            && self.forwards()
+            && self.shared.node.published.role() != Role::Leader
+    }
+
+    /// Puts a query to the leader.
+    fn ask_leader(&mut self, frame: u64, call: Call, bytes: usize) {
+        let spec = call.request.spec();
+        let timing = RequestTiming::begin(bytes);
+        // What it may find is what the node may have to hold.
+        let bytes = self.shared.limits.requests.reply_bytes_max;
+        let kind = PendingKind::Other(spec.name);
+        if !self.register(timing, frame, spec.class, kind, bytes) {
+            return;
+        }
+        let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+        let principal = self.principal().clone();
+        tokio::spawn(async move {
+            let patience = timeout(&call);
+            let result = shared.relay_lease_query(principal, call, patience).await;
+            outbox.deliver(frame, Delivery::Reply(result));
+        });
     }
 
     /// Passes a request about a watch to the watch thread; returns any other.

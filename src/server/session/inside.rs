@@ -27,10 +27,10 @@ use crate::server::session::lease_query::LeaseQuestion;
 use crate::types::NodeId;
 
 /// A question of this node to another one.
-fn question(request: Request, patience: Duration) -> Call {
+fn question(request: Request, consistency: Consistency, patience: Duration) -> Call {
     Call {
         timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-        consistency: Consistency::Linearizable,
+        consistency,
         min_revision: 0,
         session: None,
         request,
@@ -90,11 +90,12 @@ impl Sessions {
     pub(crate) async fn ask_leader(
         self: &Arc<Self>,
         request: Request,
+        consistency: Consistency,
         patience: Duration,
     ) -> Result<Response, Error> {
         let outbox = Arc::new(Outbox::default());
         let mail = Mail::Request {
-            call: question(request.clone(), patience),
+            call: question(request.clone(), consistency, patience),
             arrived: stopwatch(),
             author: Some(Author::Node),
             outbox: outbox.clone(),
@@ -106,7 +107,7 @@ impl Sessions {
         };
         if own.is_some() {
             // This node leads by now, or knows of no leader.
-            return self.ask(request, Consistency::Linearizable, patience).await;
+            return self.ask(request, consistency, patience).await;
         }
         let mut answers = Vec::new();
         let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers));
@@ -130,7 +131,7 @@ impl Sessions {
         request: Request,
         patience: Duration,
     ) -> Result<Response, Error> {
-        let call = question(request, patience);
+        let call = question(request, Consistency::Linearizable, patience);
         let asked = async {
             let forwarder = self.forwarder.as_ref()?;
             forwarder.ask_member(member, call).await
@@ -154,7 +155,9 @@ impl Sessions {
         patience: Duration,
     ) -> Result<Option<u64>, Error> {
         let request = Request::LeaseTimeToLive { id, keys: false };
-        let answered = self.ask_leader(request, patience).await;
+        let answered = self
+            .ask_leader(request, Consistency::Linearizable, patience)
+            .await;
         match answered {
             Ok(Response {
                 body: ResponseBody::LeaseTimeToLive(info),
@@ -183,12 +186,35 @@ impl Sessions {
         if lease.is_some_and(|cell| cell.is_valid(self.node.clock.now())) {
             return Ok(());
         }
-        self.ask_for_permit(patience).await.map(drop)
+        self.ask_for_permit(Consistency::Linearizable, patience)
+            .await
+            .map(drop)
+    }
+
+    /// Waits until `leader` leads a quorum after this was called.
+    ///
+    /// # Errors
+    /// Another member leads, or none that this node hears of in time.
+    pub(super) async fn hear_of(
+        self: &Arc<Self>,
+        leader: NodeId,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        self.ask_for_permit(Consistency::LinearizableQuorum, patience)
+            .await?;
+        match self.node.published.leader() == Some(leader) {
+            true => Ok(()),
+            false => Err(self.node.not_leader()),
+        }
     }
 
     /// Asks the driver for the permit of a linearizable read. It comes once this node has applied what
     /// the permit demands.
-    async fn ask_for_permit(&self, patience: Duration) -> Result<ReadPermit, Error> {
+    async fn ask_for_permit(
+        &self,
+        consistency: Consistency,
+        patience: Duration,
+    ) -> Result<ReadPermit, Error> {
         let range = RangeRequest {
             key: b"leasehold".as_slice().into(),
             count_only: true,
@@ -196,7 +222,7 @@ impl Sessions {
         };
         let call = Call {
             timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-            consistency: Consistency::Linearizable,
+            consistency,
             min_revision: 0,
             session: None,
             request: Request::Range(range),
@@ -237,7 +263,9 @@ impl Sessions {
         {
             return Ok(reply);
         }
-        let permit = self.ask_for_permit(patience).await?;
+        let permit = self
+            .ask_for_permit(Consistency::Linearizable, patience)
+            .await?;
         let begun = self.with_scan_permit(move |node| node.begin_export(Some(permit)));
         begun.await?.ok_or_else(behind)
     }

@@ -1,7 +1,10 @@
 //! Queries of client leases: the driver answers which leases, and their remaining time, with a permit;
 //! the rest is read here, from a snapshot opened after that.
 
-use super::refusals::behind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::refusals::{behind, read_aborted};
 use super::shared::Sessions;
 use crate::api::{
     Call, Consistency, Error, ErrorKind, LeaseInfo, LeaseListResponse, Request, RequestKind,
@@ -67,9 +70,7 @@ pub(super) fn answer(
         question.request,
         Request::LeaseTimeToLive { keys: true, .. }
     );
-    // Header and fields around the keys.
-    let reply_bytes_max = shared.limits.requests.reply_bytes_max;
-    let bytes_max = reply_bytes_max.saturating_sub(2 << 10);
+    let bytes_max = shared.key_bytes_max();
     let mut found = Vec::new();
     for lease in &asked.leases {
         if let Some(info) = kv::lease_info(&snapshot, lease.id, wants_keys, bytes_max)? {
@@ -95,15 +96,90 @@ pub(super) fn answer(
         }
         _ => match found.pop() {
             Some(info) => ResponseBody::LeaseTimeToLive(Box::new(info)),
-            None => {
-                return Ok(Err(Error::not_applied(
-                    ErrorKind::LeaseNotFound,
-                    "there is no such lease: it was never granted, or has ended",
-                )));
-            }
+            None => return Ok(Err(not_found())),
         },
     };
     Ok(Ok(Response { header, body }))
+}
+
+impl Sessions {
+    /// Answers a query of leases by the leader's word, within `patience`. What the client may know is judged
+    /// here, by rules that are no older than what the leader answered; the keys of a lease are read here, too.
+    ///
+    /// # Errors
+    /// As the leader, or the rules, refuse it.
+    pub(super) async fn relay_lease_query(
+        self: &Arc<Self>,
+        principal: Arc<Principal>,
+        call: Call,
+        patience: Duration,
+    ) -> Result<Response, Error> {
+        let asked = match call.request {
+            Request::LeaseTimeToLive { id, .. } => Request::LeaseTimeToLive { id, keys: false },
+            ref other => other.clone(),
+        };
+        let Response { header, body } = self.ask_leader(asked, call.consistency, patience).await?;
+        let turn = self.limits.scans.clone().acquire_owned().await;
+        let node = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            node.add_keys(&principal, &call.request, body)
+        });
+        match read.await {
+            Ok(Ok(body)) => body.map(|body| Response { header, body }),
+            Ok(Err(error)) => Err(self.fail(error)),
+            Err(_) => Err(read_aborted()),
+        }
+    }
+
+    /// What the leader answered to `request`, with the keys of the lease if it asks for them, if `principal`
+    /// may know it. This node has applied what the leader had applied.
+    fn add_keys(
+        &self,
+        principal: &Principal,
+        request: &Request,
+        mut body: ResponseBody,
+    ) -> Result<Result<ResponseBody, Error>, StoreError> {
+        let snapshot = self.serving.store.snapshot()?;
+        let admitted = self
+            .serving
+            .access
+            .admit(principal, &snapshot, || request.clone())?;
+        if let Err(refusal) = admitted {
+            return Ok(Err(refusal));
+        }
+        if let (Request::LeaseTimeToLive { keys: true, .. }, ResponseBody::LeaseTimeToLive(info)) =
+            (request, &mut body)
+        {
+            let bytes_max = self.key_bytes_max();
+            match kv::lease_info(&snapshot, info.id, true, bytes_max)? {
+                Some(found) if found.grant_index == info.grant_index => {
+                    **info = LeaseInfo {
+                        remaining_ms: info.remaining_ms,
+                        renewals: info.renewals,
+                        is_extended: info.is_extended,
+                        ..found
+                    };
+                }
+                // It has ended since.
+                _ => return Ok(Err(not_found())),
+            }
+        }
+        Ok(Ok(body))
+    }
+
+    /// The bytes of keys for which a reply has room, beside its header and fields.
+    fn key_bytes_max(&self) -> usize {
+        let reply_bytes_max = self.limits.requests.reply_bytes_max;
+        reply_bytes_max.saturating_sub(2 << 10)
+    }
+}
+
+fn not_found() -> Error {
+    Error::not_applied(
+        ErrorKind::LeaseNotFound,
+        "there is no such lease: it was never granted, or has ended",
+    )
 }
 
 /// Stamps the request for a lease with the time, which is shown to operators and decides nothing; what

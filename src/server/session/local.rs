@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::connection::ConnectionState;
+use super::connection::{ConnectionState, ForwardTarget};
 use super::dispatch::Session;
 use super::point_read::IndexedRead;
 use super::shared::Sessions;
@@ -73,6 +73,7 @@ impl Sessions {
             watch_sender: WatchSender::local(name, address),
             principal: Principal::new(name, address.ip()),
             address,
+            forwarding: ForwardTarget::Always,
         })
     }
 
@@ -176,6 +177,7 @@ impl LocalClient {
             watch_sender: WatchSender::local(&identity.name, address),
             principal: Principal::of_token(identity, address.ip()),
             address,
+            forwarding: ForwardTarget::Always,
         }
     }
 
@@ -204,9 +206,7 @@ struct LocalStream {
 }
 
 impl LocalStream {
-    fn new(mut session: Session, requests: mpsc::Receiver<LocalRequest>) -> Self {
-        // These clients take any node for as good as another.
-        session.forwards = true;
+    fn new(session: Session, requests: mpsc::Receiver<LocalRequest>) -> Self {
         let limits = session.shared.limits.frames;
         Self {
             session,

@@ -40,7 +40,10 @@ pub(super) async fn page(caller: &Caller, query: &PageQuery) -> Result<Value, St
     // This node judges who asks; the leader knows how much time is left.
     let own = caller.ask(request.clone(), Consistency::Serializable, Method::Lease);
     own.await?;
-    let asked = caller.sessions.ask_leader(request, caller.left()).await;
+    let asked = caller
+        .sessions
+        .ask_leader(request, Consistency::Linearizable, caller.left())
+        .await;
     let response = asked.map_err(|error| caller.status_of(&error, Method::Lease))?;
     let ResponseBody::LeaseList(page) = response.body else {
         return Err(unexpected());

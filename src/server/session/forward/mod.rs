@@ -6,8 +6,14 @@
 //! nodes speak on these connections, so the author is believed.
 //!
 //! A node answers only once it has applied the entry itself ([`outgoing`]): what its client reads,
-//! lists or watches here afterwards shows the write. No session protects these requests: if the leader
-//! or the connection is lost, it is not known what became of them.
+//! lists or watches here afterwards shows the write. If the leader or the connection to it is lost, it is not
+//! known what became of a request that had been sent. A write of a session is then sent again by its client
+//! under the same number, here or elsewhere, and applied once (A17, A18): the session and the number travel
+//! with it, like its deadline. etcd's clients have no sessions, and are told that it is not known.
+//!
+//! Requests of etcd's clients are always forwarded. A native client is told who leads, and goes there; one
+//! that cannot reach the leader asks for its connection to be forwarded for
+//! ([`Request::ForwardToLeader`]).
 
 mod incoming;
 mod outgoing;

@@ -34,6 +34,9 @@ const BATCH_MAX: usize = 128;
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(2);
 /// How often it is looked whether a link that is not used any more has its last answer.
 const LAST_ANSWERS_EVERY: Duration = Duration::from_millis(50);
+/// How long the answers of a leader are waited for that leads no more: one that has handed over, or lost its
+/// quorum, still says what it knows.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long to wait before the next quorum read, if one failed.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(10);
 
@@ -198,7 +201,7 @@ impl Forwarder {
         *link = None;
         let connection = self.to.peers.upgrade()?.connection(leader)?;
         let (requests, queue) = mpsc::channel(UNDER_WAY_MAX);
-        tokio::spawn(run(self.to.clone(), connection.clone(), queue));
+        tokio::spawn(run(self.to.clone(), leader, connection.clone(), queue));
         *link = Some(Link {
             leader,
             connection,
@@ -232,18 +235,33 @@ fn unanswered() -> Error {
     )
 }
 
+/// The request left, and another node leads, or none.
+fn outlived() -> Error {
+    Error::unknown(
+        ErrorKind::LeaderChanged,
+        "the leader was replaced before it answered",
+    )
+}
+
 /// Requests that were sent, by number.
 type SentRequests = Mutex<BTreeMap<u64, Waiter>>;
 
 /// Serves one link until it breaks, or is not used any more and everything is answered.
-async fn run(to: ForwardTo, connection: Connection, mut queue: mpsc::Receiver<LeaderRequest>) {
+async fn run(
+    to: ForwardTo,
+    leader: NodeId,
+    connection: Connection,
+    mut queue: mpsc::Receiver<LeaderRequest>,
+) {
     let sent = SentRequests::default();
+    let mut error = unanswered();
     let mut behind = Behind::new(to.clone());
     if let Ok(stream) = connection.open_stream_of(PRIORITY).await {
         let (sender, receiver) = stream.split();
         tokio::select! {
             () = write(&to, sender, &mut queue, &sent) => {}
             () = read(receiver, &sent, &mut behind) => {}
+            () = replaced(&to, leader) => error = outlived(),
         }
     }
     queue.close();
@@ -251,12 +269,27 @@ async fn run(to: ForwardTo, connection: Connection, mut queue: mpsc::Receiver<Le
         request.waiter.answer(Err(unsent()));
     }
     for (_, waiter) in std::mem::take(&mut *sent.lock()) {
-        waiter.answer(Err(unanswered()));
+        waiter.answer(Err(error.clone()));
     }
     // What the leader has answered and this node has not applied yet has its answer. Last: it may take an election,
     // for which no other request should wait.
     while !behind.waiting.is_empty() {
         behind.catch_up().await;
+    }
+}
+
+/// Waits until `leader` has not led for [`LAST_WORD`], as far as this node knows. A leader that died would
+/// otherwise be waited for until its connection is given up, which takes longer than its successor does.
+///
+/// Cancel safe.
+async fn replaced(to: &ForwardTo, leader: NodeId) {
+    let mut silent = Duration::ZERO;
+    while silent < LAST_WORD {
+        tokio::time::sleep(LAST_ANSWERS_EVERY).await;
+        silent = match to.published.leader() == Some(leader) {
+            true => Duration::ZERO,
+            false => silent + LAST_ANSWERS_EVERY,
+        };
     }
 }
 
@@ -360,8 +393,14 @@ impl Behind {
     /// Gives an answer out, or keeps it until this node has applied as much as the leader had.
     fn take(&mut self, answer: ForwardReply, waiter: Waiter) {
         let ForwardReply {
-            result, applied, ..
+            mut result,
+            applied,
+            ..
         } = answer;
+        if let Ok(response) = &mut result {
+            // Who was asked, not who was asked by that.
+            response.header.member_id = self.to.member;
+        }
         if result.is_err() || self.to.store.applied() >= applied {
             return waiter.answer(result);
         }

@@ -16,13 +16,14 @@ use bytes::{Bytes, BytesMut};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-use super::connection::ConnectionState;
+use super::connection::{ConnectionState, ForwardTarget};
 use super::dispatch::{REPLIES_BYTES, Session};
 use super::stream::BATCH_MAX;
 use super::{Accounting, Latencies, Serving, SessionLimits, Sessions, SlowLog, StorageSize};
 use crate::api::{
-    Call, Compare, CompareOp, Consistency, Error, ErrorKind, KeyRange, Limits, Outcome, PutRequest,
-    RangeRequest, ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse, TxnRequest,
+    Call, Compare, CompareOp, Consistency, Error, ErrorKind, KeyRange, LeaseRef, Limits, Outcome,
+    PutRequest, RangeRequest, ReadPath, Request, Response, ResponseBody, TxnOp, TxnOpResponse,
+    TxnRequest,
 };
 use crate::kv::{Command, Operation};
 use crate::node::{
@@ -356,6 +357,7 @@ fn shares(bytes_max: usize) -> Arc<ConnectionState> {
         watch_sender: WatchSender::new(),
         principal: Principal::new("tester", [127, 0, 0, 1].into()),
         address: ([127, 0, 0, 1], 1).into(),
+        forwarding: ForwardTarget::none(),
     })
 }
 
@@ -721,7 +723,7 @@ fn scans_writes_reads_and_keep_alives_are_taken_in_up_to_their_marks() {
         key: Bytes::from_static(b"k"),
         ..PutRequest::default()
     });
-    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
     assert_eq!(in_flight(&mut world, &everything()), 8);
     assert_eq!(in_flight(&mut world, &put), 8);
     assert_eq!(in_flight(&mut world, &get("k")), 8);
@@ -967,10 +969,10 @@ fn a_user_who_makes_too_many_requests_is_refused_and_renews_its_leases() {
             !wait.is_zero() && wait <= Duration::from_secs(1),
             "{wait:?}"
         );
-        assert_eq!(refused.outcome, crate::api::Outcome::NotApplied);
+        assert_eq!(refused.outcome, Outcome::NotApplied);
         assert!(refused.detail.contains("limits.max_request_rate_per_user"));
     }
-    let renewal = Request::LeaseKeepAlive(vec![crate::api::LeaseRef::id(1)]);
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
     assert!(world.ask(Consistency::Linearizable, renewal).is_none());
     let status = world.ask(Consistency::Linearizable, Request::Status);
     assert!(status.unwrap().is_ok());
