@@ -160,7 +160,7 @@ pub enum Request {
         member: NodeId,
         /// Raise it.
         is_raised: bool,
-        },
+    },
     /// As long as `leader` leads, the node takes what only the leader carries out, of this connection, to it,
     /// instead of naming it: the client cannot reach it. Answered once the node has heard of that leader
     /// since: one that no client reaches may just have died, and nothing should be sent there.
