@@ -283,7 +283,8 @@ fn date(at: OffsetDateTime) -> String {
     )
 }
 
-fn days_and_hours(left: Duration) -> String {
+/// A time to go as certificates are told of: `12d 3h`.
+pub fn days_and_hours(left: Duration) -> String {
     let hours = left.as_secs() / 3_600;
     format!("{}d {}h", hours / 24, hours % 24)
 }

@@ -32,7 +32,7 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-pub use self::check::{Problem, Remedy, Report, check};
+pub use self::check::{Problem, Remedy, Report, check, days_and_hours};
 pub use self::facts::client_name;
 pub use self::names::{CLIENT_CA_FILE, PEER_CA_FILE, server_name};
 

@@ -15,7 +15,7 @@ use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, User
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::password;
-use crate::cli::print::{Align, View, escaped, fields, line, row, table};
+use crate::cli::print::{Align, View, escaped, fields, line, row, table, with_header};
 use crate::pki;
 
 /// A command about who may do what.
@@ -45,7 +45,8 @@ pub(super) async fn run(
     }
     let (request, done) = request(command)?;
     let response = connection.call(Request::Auth(request), Consistency::default());
-    let ResponseBody::Auth(answer) = response.await?.body else {
+    let response = response.await?;
+    let ResponseBody::Auth(answer) = response.body else {
         return Err(Failure::refused(
             "the server's reply does not match the request",
         ));
@@ -68,8 +69,8 @@ pub(super) async fn run(
         }
     };
     match view.format {
-        Format::Json => line(out, &document)?,
-        Format::Fields => fields(out, &document)?,
+        Format::Json => line(out, &with_header(&response.header, document))?,
+        Format::Fields => fields(out, &with_header(&response.header, document))?,
         Format::Table => tabled(out, &document)?,
         Format::Simple if sentence.is_empty() => {}
         Format::Simple => writeln!(out, "{sentence}")?,

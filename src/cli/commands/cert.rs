@@ -1,34 +1,142 @@
 //! The commands of `cert`.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
+use serde_json::{Value, json};
+
+use crate::cli::arguments::{CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs, Format};
 use crate::cli::failure::{Exit, Failure};
-use crate::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError};
+use crate::cli::print::{self, Align};
+use crate::pki::{self, Authority, CLIENT_CA_FILE, IdentityFiles, PEER_CA_FILE, PkiError, Report};
+use crate::types::ClusterId;
 
 /// Runs one of them.
 ///
 /// # Errors
 /// What went wrong, with what to do about it.
-pub fn run(command: CertCommand, out: &mut impl Write) -> Result<(), Failure> {
-    match command {
-        CertCommand::Init(arguments) => init(&arguments, out),
-        CertCommand::Issue(arguments) => issue(&arguments, out),
-        CertCommand::Renew(arguments) => renew(&arguments, out),
+pub fn run(command: CertCommand, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let mut written = CertificateFiles::default();
+    let done = match command {
+        CertCommand::Init(arguments) => init(&arguments, &mut written),
+        CertCommand::Issue(arguments) => issue(&arguments, &mut written),
+        CertCommand::Renew(arguments) => renew(&arguments, &mut written),
         CertCommand::Check(arguments) => {
             let reports = pki::check(&arguments.files, pki::wall_clock());
-            for report in &reports {
-                writeln!(out, "{report}")?;
-            }
-            match reports.iter().filter(|report| !report.is_ok()).count() {
+            show_reports(&reports, format, out)?;
+            return match reports.iter().filter(|report| !report.is_ok()).count() {
                 0 => Ok(()),
                 bad => Err(Failure::refused(format!(
                     "{bad} of {} files cannot be used",
                     reports.len()
                 ))),
+            };
+        }
+    };
+    // What was written before something failed is there.
+    if done.is_ok() || !written.certificates.is_empty() {
+        written.show(format, out)?;
+    }
+    done
+}
+
+/// What a command made.
+#[derive(Default)]
+struct CertificateFiles {
+    /// The cluster that begins with it.
+    cluster: Option<ClusterId>,
+    /// Each has its key beside it.
+    certificates: Vec<PathBuf>,
+}
+
+impl CertificateFiles {
+    fn show(&self, format: Format, out: &mut impl Write) -> io::Result<()> {
+        let files = self.certificates.iter().map(|certificate| {
+            let key = certificate.with_extension("key");
+            [certificate, &key].map(|file| file.display().to_string())
+        });
+        match format {
+            Format::Simple => {
+                if let Some(cluster) = self.cluster {
+                    writeln!(out, "cluster {cluster}")?;
+                }
+                files
+                    .into_iter()
+                    .try_for_each(|[file, key]| writeln!(out, "wrote {file} and its key {key}"))
             }
+            Format::Table => {
+                let columns = [("CERTIFICATE", Align::Left), ("KEY", Align::Left)];
+                if let Some(cluster) = self.cluster {
+                    print::table_of_one(out, &[("CLUSTER", cluster.to_string())])?;
+                }
+                print::table(out, &columns, files.map(Vec::from))
+            }
+            Format::Json | Format::Fields => {
+                let files = files.map(|[file, key]| json!({ "certificate": file, "key": key }));
+                let mut document = json!({ "written": files.collect::<Vec<_>>() });
+                if let Some(cluster) = self.cluster {
+                    document["cluster"] = cluster.to_string().into();
+                }
+                document_in(format, &document, out)
+            }
+        }
+    }
+}
+
+fn document_in(format: Format, document: &Value, out: &mut impl Write) -> io::Result<()> {
+    match format {
+        Format::Fields => print::fields(out, document),
+        _ => print::line(out, document),
+    }
+}
+
+fn show_reports(reports: &[Report], format: Format, out: &mut impl Write) -> io::Result<()> {
+    let problems = |report: &Report| -> Vec<String> {
+        let problems = report.problems.iter();
+        problems.map(|problem| problem.text.clone()).collect()
+    };
+    match format {
+        Format::Simple => reports
+            .iter()
+            .try_for_each(|report| writeln!(out, "{report}")),
+        Format::Table => {
+            let columns = [
+                ("FILE", Align::Left),
+                ("USABLE", Align::Left),
+                ("IDENTITY", Align::Left),
+                ("EXPIRES IN", Align::Right),
+                ("REMARKS", Align::Left),
+            ];
+            let rows = reports.iter().map(|report| {
+                let remarks = [problems(report), report.warnings.clone()].concat();
+                let left = report.expires_in.map(pki::days_and_hours);
+                vec![
+                    report.path.display().to_string(),
+                    report.is_ok().to_string(),
+                    report.subject.clone().unwrap_or_default(),
+                    left.unwrap_or_default(),
+                    remarks.join(", "),
+                ]
+            });
+            print::table(out, &columns, rows)
+        }
+        Format::Json | Format::Fields => {
+            let document = |report: &Report| {
+                json!({
+                    "file": report.path.display().to_string(),
+                    "is_usable": report.is_ok(),
+                    "identity": report.subject,
+                    "cluster": report.cluster.map(|cluster| cluster.to_string()),
+                    "expires_in_s": report.expires_in.map(|left| left.as_secs()),
+                    "sans": report.sans,
+                    "signer": report.signer,
+                    "problems": problems(report),
+                    "warnings": report.warnings,
+                })
+            };
+            let documents: Vec<Value> = reports.iter().map(document).collect();
+            document_in(format, &documents.into(), out)
         }
     }
 }
@@ -46,21 +154,20 @@ impl From<PkiError> for Failure {
     }
 }
 
-fn init(arguments: &CertInitArgs, out: &mut impl Write) -> Result<(), Failure> {
+fn init(arguments: &CertInitArgs, written: &mut CertificateFiles) -> Result<(), Failure> {
     let authority = Authority::create(
         arguments.cluster_id,
         days(arguments.days),
         pki::wall_clock(),
     )?;
     authority.save(&arguments.out)?;
-    writeln!(out, "cluster {}", authority.cluster_id())?;
-    for file in [PEER_CA_FILE, CLIENT_CA_FILE] {
-        written(out, &arguments.out.join(file))?;
-    }
+    written.cluster = Some(authority.cluster_id());
+    let files = [PEER_CA_FILE, CLIENT_CA_FILE].map(|file| arguments.out.join(file));
+    written.certificates.extend(files);
     Ok(())
 }
 
-fn issue(arguments: &CertIssueArgs, out: &mut impl Write) -> Result<(), Failure> {
+fn issue(arguments: &CertIssueArgs, written: &mut CertificateFiles) -> Result<(), Failure> {
     let (directory, name) = (arguments.out.as_path(), arguments.name.as_str());
     let authority = Authority::load(directory)?;
     let (life, now) = (days(arguments.days), pki::wall_clock());
@@ -82,12 +189,12 @@ fn issue(arguments: &CertIssueArgs, out: &mut impl Write) -> Result<(), Failure>
     }
     for (files, identity) in &made {
         files.write(identity, arguments.force)?;
-        written(out, &files.certificate)?;
+        written.certificates.push(files.certificate.clone());
     }
     Ok(())
 }
 
-fn renew(arguments: &CertRenewArgs, out: &mut impl Write) -> Result<(), Failure> {
+fn renew(arguments: &CertRenewArgs, written: &mut CertificateFiles) -> Result<(), Failure> {
     // Before anything is calculated with them.
     if days(arguments.days) > pki::AUTHORITY_LIFE {
         let days = arguments.days;
@@ -111,15 +218,9 @@ fn renew(arguments: &CertRenewArgs, out: &mut impl Write) -> Result<(), Failure>
             days: arguments.days,
             force: true,
         };
-        issue(&again, out)?;
+        issue(&again, written)?;
     }
     Ok(())
-}
-
-fn written(out: &mut impl Write, certificate: &Path) -> Result<(), Failure> {
-    let key = certificate.with_extension("key");
-    let (certificate, key) = (certificate.display(), key.display());
-    Ok(writeln!(out, "wrote {certificate} and its key {key}")?)
 }
 
 fn days(days: u64) -> Duration {
@@ -128,14 +229,14 @@ fn days(days: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use super::*;
     use crate::cli::arguments::CertCheckArgs;
 
     fn run_to_text(command: CertCommand) -> Result<String, Failure> {
         let mut out = Vec::new();
-        run(command, &mut out)?;
+        run(command, Format::Simple, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
     }
 

@@ -90,13 +90,17 @@ async fn health(
     let mut all = Vec::new();
     for endpoint in endpoints {
         let began = SystemClock.now();
-        let problem = match status_of(connection, &endpoint).await {
-            Ok((header, status)) => problem_of(&header, &status),
-            Err(failure) => Some(failure.message),
+        let (header, problem) = match status_of(connection, &endpoint).await {
+            Ok((header, status)) => {
+                let problem = problem_of(&header, &status);
+                (Some(header), problem)
+            }
+            Err(failure) => (None, Some(failure.message)),
         };
         all.push(EndpointHealth {
             endpoint,
             took: SystemClock.now().at_least_since(began),
+            header,
             problem,
         });
     }
@@ -157,7 +161,7 @@ pub(super) async fn move_leader(
         Some(successor) => Some(successor),
         None => new_leader(connection, target, from).await,
     };
-    Ok(print::moved(out, view.format, from, to)?)
+    Ok(print::moved(out, view.format, &response.header, to)?)
 }
 
 /// The leader after `former`, if one is elected within the time of one request.

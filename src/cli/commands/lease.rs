@@ -34,9 +34,13 @@ pub(super) async fn run(
             let request = Request::LeaseRevoke(LeaseRef::id(arguments.id));
             let response = connection.call(request, Consistency::default()).await?;
             match response.body {
-                ResponseBody::LeaseRevoke(revoked) => {
-                    Ok(print::revoked(out, view, arguments.id, &revoked)?)
-                }
+                ResponseBody::LeaseRevoke(revoked) => Ok(print::revoked(
+                    out,
+                    view,
+                    &response.header,
+                    arguments.id,
+                    &revoked,
+                )?),
                 other => Err(unexpected(&other)),
             }
         }
@@ -48,7 +52,8 @@ pub(super) async fn run(
             let response = connection.call(request, consistency).await?;
             match response.body {
                 ResponseBody::LeaseTimeToLive(info) => {
-                    Ok(print::time_to_live(out, view, arguments.keys, &info)?)
+                    let (header, keys) = (&response.header, arguments.keys);
+                    Ok(print::time_to_live(out, view, header, keys, &info)?)
                 }
                 other => Err(unexpected(&other)),
             }
@@ -69,7 +74,13 @@ pub(super) async fn run(
                 ResponseBody::LeaseUpdateTtl { ttl_ms } => {
                     let asked = u64::try_from(arguments.ttl_ms).unwrap_or_default();
                     note_another_ttl(ms(asked), ms(ttl_ms));
-                    Ok(print::updated(out, view, arguments.id, ttl_ms)?)
+                    Ok(print::updated(
+                        out,
+                        view,
+                        &response.header,
+                        arguments.id,
+                        ttl_ms,
+                    )?)
                 }
                 other => Err(unexpected(&other)),
             }
@@ -98,7 +109,7 @@ async fn grant(
     match response.body {
         ResponseBody::LeaseGrant(granted) => {
             note_another_ttl(ms(granted.requested_ttl_ms), ms(granted.ttl_ms));
-            Ok(print::granted(out, view, &granted)?)
+            Ok(print::granted(out, view, &response.header, &granted)?)
         }
         other => Err(unexpected(&other)),
     }
@@ -112,7 +123,7 @@ async fn list(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut leases = Vec::new();
-    let mut after = 0;
+    let (mut after, mut header) = (0, None);
     loop {
         let request = Request::LeaseList(LeaseListRequest {
             after,
@@ -120,14 +131,16 @@ async fn list(
             owner: arguments.owner.clone(),
             name_prefix: arguments.name_prefix.clone(),
         });
-        let page = match connection.call(request, consistency).await?.body {
-            ResponseBody::LeaseList(page) => page,
-            other => return Err(unexpected(&other)),
+        let response = connection.call(request, consistency).await?;
+        let ResponseBody::LeaseList(page) = response.body else {
+            return Err(unexpected(&response.body));
         };
+        // As with the pages of a range: the first one's.
+        let header = header.get_or_insert(response.header);
         leases.extend(page.leases);
         match page.next {
             Some(next) => after = next,
-            None => return Ok(print::list(out, view, &leases)?),
+            None => return Ok(print::list(out, view, header, &leases)?),
         }
     }
 }
@@ -147,15 +160,15 @@ async fn keep_alive(
     loop {
         let request = Request::LeaseKeepAlive(vec![lease]);
         let answer = connection.call(request, Consistency::default()).await;
-        let wait = match answer.map(|response| response.body) {
-            Ok(ResponseBody::LeaseKeepAlive(kept)) => match kept.first() {
+        let wait = match answer.map(|response| (response.header, response.body)) {
+            Ok((header, ResponseBody::LeaseKeepAlive(kept))) => match kept.first() {
                 Some(LeaseKept::Renewed {
                     ttl_ms,
                     grant_index,
                     is_extended: _,
                 }) => {
                     lease.grant_index = *grant_index;
-                    print::kept(out, view, id, *ttl_ms)?;
+                    print::kept(out, view, &header, id, *ttl_ms)?;
                     out.flush()?;
                     if arguments.once {
                         return Ok(());
@@ -174,7 +187,7 @@ async fn keep_alive(
                 Some(LeaseKept::Revoked) => return Err(lost(Exit::Lost, id, "it was revoked")),
                 Some(LeaseKept::NotFound) => return Err(lost(Exit::Lost, id, "it is gone")),
             },
-            Ok(other) => return Err(unexpected(&other)),
+            Ok((_, other)) => return Err(unexpected(&other)),
             Err(error) => wait_after(error, &mut patience)?,
         };
         tokio::time::sleep(wait).await;

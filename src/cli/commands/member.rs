@@ -5,7 +5,7 @@ use std::io::Write;
 use super::request::unexpected;
 use crate::api::{
     Consistency, Member, MemberAddRequest, MemberUpdateRequest, MembersResponse, Membership,
-    Request, ResponseBody,
+    Request, ResponseBody, ResponseHeader,
 };
 use crate::cli::arguments::lease::read_id;
 use crate::cli::arguments::member::{
@@ -27,19 +27,19 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let list = async |consistency| ask(connection, Request::MemberList, consistency).await;
     if let MemberCommand::List = command {
-        let list = list(consistency).await?;
-        return Ok(print::members::list(out, view.format, &list)?);
+        let (header, list) = list(consistency).await?;
+        return Ok(print::members::list(out, view.format, &header, &list)?);
     }
     // The leader resolves the name: another node may have an old list of members.
-    let members = list(Consistency::default()).await?.members;
+    let members = list(Consistency::default()).await?.1.members;
     let (request, done) = request(command, &members)?;
-    let changed = ask(connection, request, Consistency::default()).await?;
+    let (header, changed) = ask(connection, request, Consistency::default()).await?;
     Ok(print::members::changed(
         out,
         view.format,
         done,
         &members,
-        &changed,
+        (&header, &changed),
     )?)
 }
 
@@ -47,9 +47,10 @@ async fn ask(
     connection: &impl Connection,
     request: Request,
     consistency: Consistency,
-) -> Result<MembersResponse, Failure> {
-    match connection.call(request, consistency).await?.body {
-        ResponseBody::Members(members) => Ok(*members),
+) -> Result<(ResponseHeader, MembersResponse), Failure> {
+    let response = connection.call(request, consistency).await?;
+    match response.body {
+        ResponseBody::Members(members) => Ok((response.header, *members)),
         other => Err(unexpected(&other)),
     }
 }

@@ -64,8 +64,8 @@ pub fn run(
         Command::Offline { command } => offline::run(&command, global, out),
         Command::LeaderLease {
             command: LeaderLeaseCommand::Clear(arguments),
-        } => offline::clear_leader_lease(&arguments, out),
-        Command::Cert { command } => cert::run(command, out),
+        } => offline::clear_leader_lease(&arguments, global.output, out),
+        Command::Cert { command } => cert::run(command, global.output, out),
         Command::Completion { shell } => {
             // Into memory first: the generator panics when its reader goes away.
             let mut script = Vec::new();

@@ -169,16 +169,17 @@ fn restore(arguments: &RestoreArgs, format: Format, out: &mut impl Write) -> Res
 /// Has a node forget that an assumption about clocks failed, if its operator says that it may.
 pub(super) fn clear_leader_lease(
     arguments: &ClearArgs,
+    format: Format,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let node = open(&arguments.data_dir)?;
     let Some(mark) = node.tripwire() else {
         let folder = arguments.data_dir.display();
-        return Ok(writeln!(
-            out,
+        let sentence = format!(
             "nothing to clear: no clock assumption was violated on the node with the data \
              directory {folder}"
-        )?);
+        );
+        return Ok(cleared(None, &sentence, format, out)?);
     };
     if !arguments.yes_the_cause_is_gone {
         asked(
@@ -190,11 +191,30 @@ pub(super) fn clear_leader_lease(
         )?;
     }
     node.clear_tripwire().map_err(refused)?;
-    Ok(writeln!(
-        out,
+    let sentence = format!(
         "removed {}: the node may serve leased reads once it is started",
         mark.display()
-    )?)
+    );
+    Ok(cleared(Some(&mark), &sentence, format, out)?)
+}
+
+/// The mark that was removed, if there was one.
+fn cleared(
+    mark: Option<&Path>,
+    sentence: &str,
+    format: Format,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let document = serde_json::json!({
+        "cleared": mark.is_some(),
+        "removed": mark.map(|mark| mark.display().to_string()),
+    });
+    match format {
+        Format::Json => print::line(out, &document),
+        Format::Fields => print::fields(out, &document),
+        Format::Table => print::row(out, &document),
+        Format::Simple => writeln!(out, "{sentence}"),
+    }
 }
 
 /// What has to be typed.

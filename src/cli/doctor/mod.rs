@@ -21,7 +21,7 @@ use self::findings::{CLOCK_INTERVAL, Finding, Findings, Level, ppm};
 use super::arguments::{DoctorArgs, Format, GlobalArgs};
 use super::connection::{Surroundings, Target};
 use super::failure::Failure;
-use super::print::{Align, table};
+use super::print::{Align, line, table};
 use super::remote::options;
 use crate::api::{Consistency, Error, ErrorKind, LeaderLeaseReport, MemberInfo, StatusResponse};
 use crate::client::{Client, GetOptions, RetryPolicy};
@@ -635,8 +635,7 @@ fn print(out: &mut impl Write, findings: &[Finding], format: Format) -> io::Resu
                     })
                 })
                 .collect();
-            serde_json::to_writer_pretty(&mut *out, &all)?;
-            writeln!(out)
+            line(out, &all)
         }
         Format::Table => {
             let columns =

@@ -16,6 +16,7 @@ const NO_SPACE: &str = "NOSPACE";
 /// As JSON shows one.
 #[derive(Serialize)]
 struct Document<'a> {
+    header: json::Header,
     member_id: u64,
     name: &'a str,
     alarm: &'a str,
@@ -32,6 +33,7 @@ pub fn alarms(out: &mut impl Write, format: Format, all: &[EndpointStatus]) -> i
         .iter()
         .filter(|one| one.status.quota.no_space)
         .map(|one| Document {
+            header: json::header(&one.header),
             member_id: one.header.member_id.0,
             name: &one.status.name,
             alarm: NO_SPACE,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::table::table_of_one;
 use super::text::{View, escaped, event_kind};
@@ -21,24 +22,22 @@ use crate::client::WatchEvent;
 ///
 /// # Errors
 /// Those of `out`.
-pub fn fields(out: &mut impl Write, document: &serde_json::Value) -> io::Result<()> {
+pub fn fields(out: &mut impl Write, document: &Value) -> io::Result<()> {
     fields_below(out, "", document)
 }
 
-fn fields_below(out: &mut impl Write, way: &str, value: &serde_json::Value) -> io::Result<()> {
+fn fields_below(out: &mut impl Write, way: &str, value: &Value) -> io::Result<()> {
     let longer = |name: &str| match way {
         "" => name.to_owned(),
         way => format!("{way}.{name}"),
     };
     match value {
-        serde_json::Value::Object(inner) => inner
+        Value::Object(inner) => inner
             .iter()
             .try_for_each(|(name, value)| fields_below(out, &longer(name), value)),
-        serde_json::Value::Array(inner) => {
-            (0..).zip(inner).try_for_each(|(at, value): (usize, _)| {
-                fields_below(out, &longer(&at.to_string()), value)
-            })
-        }
+        Value::Array(inner) => (0..).zip(inner).try_for_each(|(at, value): (usize, _)| {
+            fields_below(out, &longer(&at.to_string()), value)
+        }),
         leaf => writeln!(out, "\"{way}\" : {leaf}"),
     }
 }
@@ -51,7 +50,7 @@ const IDS: [&str; 5] = ["id", "lease", "member_id", "from", "to"];
 ///
 /// # Errors
 /// Those of `out`.
-pub fn row(out: &mut impl Write, document: &serde_json::Value) -> io::Result<()> {
+pub fn row(out: &mut impl Write, document: &Value) -> io::Result<()> {
     let mut cells = Vec::new();
     cells_below(&mut cells, "", document);
     let cells: Vec<(&str, String)> = cells
@@ -61,8 +60,7 @@ pub fn row(out: &mut impl Write, document: &serde_json::Value) -> io::Result<()>
     table_of_one(out, &cells)
 }
 
-fn cells_below(cells: &mut Vec<(String, String)>, way: &str, value: &serde_json::Value) {
-    use serde_json::Value;
+fn cells_below(cells: &mut Vec<(String, String)>, way: &str, value: &Value) {
     let text = |value: &Value| match value {
         Value::Null => String::new(),
         Value::String(text) => escaped(View::default(), text.as_bytes()),
@@ -314,6 +312,13 @@ pub(super) fn txn(
 
 pub(super) fn compacted(out: &mut impl Write, reply_header: &ResponseHeader) -> io::Result<()> {
     whole(out, reply_header, EmptyDocument {})
+}
+
+/// The document of a node's reply: what `body` says, and the `header` that every reply has.
+pub fn with_header(reply_header: &ResponseHeader, mut body: Value) -> Value {
+    body["header"] =
+        serde_json::to_value(header(reply_header)).expect("a document of plain values");
+    body
 }
 
 fn whole(

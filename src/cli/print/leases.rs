@@ -6,17 +6,22 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::json::{fields, line, row};
+use super::json::{fields, line, row, with_header};
 use super::table::{Align, table};
 use super::text::{View, escaped};
-use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse};
+use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse, ResponseHeader};
 use crate::cli::arguments::Format;
 
 /// The reply to a grant.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn granted(out: &mut impl Write, view: View, granted: &LeaseGrantResponse) -> io::Result<()> {
+pub fn granted(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    granted: &LeaseGrantResponse,
+) -> io::Result<()> {
     let mut sentence = format!(
         "lease {:016x} granted with TTL({})",
         granted.id,
@@ -38,7 +43,7 @@ pub fn granted(out: &mut impl Write, view: View, granted: &LeaseGrantResponse) -
         "requested_ttl_ms": granted.requested_ttl_ms,
         "name": granted.name,
     });
-    show(out, view, &sentence, &document)
+    show(out, view, &sentence, header, document)
 }
 
 /// The reply to a revocation.
@@ -48,6 +53,7 @@ pub fn granted(out: &mut impl Write, view: View, granted: &LeaseGrantResponse) -
 pub fn revoked(
     out: &mut impl Write,
     view: View,
+    header: &ResponseHeader,
     id: i64,
     revoked: &LeaseRevokeResponse,
 ) -> io::Result<()> {
@@ -63,25 +69,39 @@ pub fn revoked(
         "deleted": revoked.deleted,
         "is_partial": revoked.is_partial,
     });
-    show(out, view, &sentence, &document)
+    show(out, view, &sentence, header, document)
 }
 
 /// A lease was renewed.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn kept(out: &mut impl Write, view: View, id: i64, ttl_ms: u64) -> io::Result<()> {
+pub fn kept(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    id: i64,
+    ttl_ms: u64,
+) -> io::Result<()> {
     let sentence = format!("lease {id:016x} keepalived with TTL({})", seconds(ttl_ms));
-    show(out, view, &sentence, &json!({"id": id, "ttl_ms": ttl_ms}))
+    let document = json!({"id": id, "ttl_ms": ttl_ms});
+    show(out, view, &sentence, header, document)
 }
 
 /// A lease has another time to live.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn updated(out: &mut impl Write, view: View, id: i64, ttl_ms: u64) -> io::Result<()> {
+pub fn updated(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    id: i64,
+    ttl_ms: u64,
+) -> io::Result<()> {
     let sentence = format!("lease {id:016x} has TTL({})", seconds(ttl_ms));
-    show(out, view, &sentence, &json!({"id": id, "ttl_ms": ttl_ms}))
+    let document = json!({"id": id, "ttl_ms": ttl_ms});
+    show(out, view, &sentence, header, document)
 }
 
 /// How a lease is.
@@ -91,6 +111,7 @@ pub fn updated(out: &mut impl Write, view: View, id: i64, ttl_ms: u64) -> io::Re
 pub fn time_to_live(
     out: &mut impl Write,
     view: View,
+    header: &ResponseHeader,
     keys: bool,
     info: &LeaseInfo,
 ) -> io::Result<()> {
@@ -105,28 +126,33 @@ pub fn time_to_live(
         sentence.push_str(&format!(", attached keys([{}])", keys.join(" ")));
     }
     if view.format == Format::Table {
-        list(out, view, std::slice::from_ref(info))?;
+        list(out, view, header, std::slice::from_ref(info))?;
         let keys = info.keys.iter().map(|key| vec![escaped(view, key)]);
         return match info.keys.is_empty() {
             true => Ok(()),
             false => table(out, &[("ATTACHED KEY", Align::Left)], keys),
         };
     }
-    show(out, view, &sentence, &document(info))
+    show(out, view, &sentence, header, document(info))
 }
 
 /// Many leases.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn list(out: &mut impl Write, view: View, leases: &[LeaseInfo]) -> io::Result<()> {
+pub fn list(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    leases: &[LeaseInfo],
+) -> io::Result<()> {
     match view.format {
         Format::Simple => leases
             .iter()
             .try_for_each(|lease| writeln!(out, "{:016x}", lease.id)),
         Format::Json | Format::Fields => {
             let leases: Vec<Value> = leases.iter().map(document).collect();
-            show(out, view, "", &json!({"leases": leases}))
+            show(out, view, "", header, json!({"leases": leases}))
         }
         Format::Table => {
             let columns = [
@@ -154,11 +180,17 @@ pub fn list(out: &mut impl Write, view: View, leases: &[LeaseInfo]) -> io::Resul
     }
 }
 
-fn show(out: &mut impl Write, view: View, sentence: &str, document: &Value) -> io::Result<()> {
+fn show(
+    out: &mut impl Write,
+    view: View,
+    sentence: &str,
+    header: &ResponseHeader,
+    document: Value,
+) -> io::Result<()> {
     match view.format {
-        Format::Json => line(out, document),
-        Format::Fields => fields(out, document),
-        Format::Table => row(out, document),
+        Format::Json => line(out, &with_header(header, document)),
+        Format::Fields => fields(out, &with_header(header, document)),
+        Format::Table => row(out, &document),
         Format::Simple => writeln!(out, "{sentence}"),
     }
 }
@@ -220,6 +252,7 @@ mod tests {
 
     #[test]
     fn leases_are_told_in_etcdctls_sentences() {
+        let header = ResponseHeader::default();
         let info = LeaseInfo {
             id: 0x3269_5410_dcc0_ca06,
             granted_ttl_ms: 60_000,
@@ -227,7 +260,7 @@ mod tests {
             keys: vec!["foo1".into(), "foo2".into()],
             ..LeaseInfo::default()
         };
-        let told = shown(|out, view| time_to_live(out, view, true, &info));
+        let told = shown(|out, view| time_to_live(out, view, &header, true, &info));
         let expected = "lease 32695410dcc0ca06 granted with TTL(60s), remaining(47.212s), \
                         attached keys([foo1 foo2])\n";
         assert_eq!(told, expected);
@@ -235,7 +268,7 @@ mod tests {
             format: Format::Table,
             hex: false,
         };
-        let told = shown(|out, _| time_to_live(out, view, true, &info));
+        let told = shown(|out, _| time_to_live(out, view, &header, true, &info));
         assert!(told.contains("| 32695410dcc0ca06 |"), "{told}");
         assert!(told.contains("\n| foo2         |\n"), "{told}");
         let grant = LeaseGrantResponse {
@@ -245,10 +278,10 @@ mod tests {
             name: "server1Lease".to_owned(),
             ..LeaseGrantResponse::default()
         };
-        let told = shown(|out, view| granted(out, view, &grant));
+        let told = shown(|out, view| granted(out, view, &header, &grant));
         let expected = "lease 000000000000001f granted with TTL(1.5s) name(server1Lease)\n";
         assert_eq!(told, expected);
-        let told = shown(|out, _| granted(out, view, &grant));
+        let told = shown(|out, _| granted(out, view, &header, &grant));
         assert!(
             told.contains("| 000000000000001f | server1Lease |"),
             "{told}"
@@ -259,7 +292,7 @@ mod tests {
             name: String::new(),
             ..grant
         };
-        let told = shown(|out, view| granted(out, view, &clamped));
+        let told = shown(|out, view| granted(out, view, &header, &clamped));
         assert!(told.ends_with("TTL(0.5s), asked for 0.001s\n"), "{told}");
     }
 }

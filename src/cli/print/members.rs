@@ -3,15 +3,21 @@
 use std::io;
 use std::io::Write;
 
+use super::json::{line, with_header};
 use super::table::{Align, table};
-use crate::api::{Member, MembersResponse, Membership};
+use crate::api::{Member, MembersResponse, Membership, ResponseHeader};
 use crate::cli::arguments::Format;
 
 /// The reply of `member list`.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn list(out: &mut impl Write, format: Format, list: &MembersResponse) -> io::Result<()> {
+pub fn list(
+    out: &mut impl Write,
+    format: Format,
+    header: &ResponseHeader,
+    list: &MembersResponse,
+) -> io::Result<()> {
     let members = &list.members;
     match format {
         Format::Simple => members
@@ -45,7 +51,7 @@ pub fn list(out: &mut impl Write, format: Format, list: &MembersResponse) -> io:
         Format::Json => {
             let members: Vec<_> = members.iter().map(document).collect();
             let document = serde_json::json!({ "members": members, "settled": list.settled });
-            writeln!(out, "{document}")
+            line(out, &with_header(header, document))
         }
     }
 }
@@ -59,10 +65,10 @@ pub fn changed(
     format: Format,
     done: &str,
     before: &[Member],
-    after: &MembersResponse,
+    (header, after): (&ResponseHeader, &MembersResponse),
 ) -> io::Result<()> {
     if matches!(format, Format::Json | Format::Fields | Format::Table) {
-        return list(out, format, after);
+        return list(out, format, header, after);
     }
     let all = after.members.iter().chain(before);
     let about = all
@@ -170,7 +176,7 @@ mod tests {
                 members: members(),
                 ..MembersResponse::default()
             };
-            list(&mut out, format, &response).unwrap();
+            list(&mut out, format, &ResponseHeader::default(), &response).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
@@ -192,7 +198,8 @@ mod tests {
             changed: Some(NodeId(9)),
             settled: false,
         };
-        changed(&mut out, Format::Simple, "added", &[], &response).unwrap();
+        let after = (&ResponseHeader::default(), &response);
+        changed(&mut out, Format::Simple, "added", &[], after).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "Member 0000000000000009 (n4) added\nit becomes a voter once it has caught up: start \
@@ -208,7 +215,8 @@ mod tests {
             changed: Some(NodeId(9)),
             settled: true,
         };
-        changed(&mut out, Format::Simple, "removed", &members(), &response).unwrap();
+        let after = (&ResponseHeader::default(), &response);
+        changed(&mut out, Format::Simple, "removed", &members(), after).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "Member 0000000000000009 (n4) removed\n"

@@ -16,7 +16,7 @@ mod table;
 mod text;
 
 pub use self::alarms::alarms;
-pub use self::json::{fields, key_value_line, line, row};
+pub use self::json::{fields, key_value_line, line, row, with_header};
 pub use self::kv::{compacted, delete, get, put, txn, watched};
 pub use self::status::{EndpointHealth, EndpointStatus, health, moved, size, status};
 pub use self::table::{

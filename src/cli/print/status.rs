@@ -30,6 +30,8 @@ pub struct EndpointHealth {
     pub endpoint: String,
     /// How long the answer took.
     pub took: Duration,
+    /// The header of its answer, if it answered.
+    pub header: Option<ResponseHeader>,
     /// Why it does not serve; `None` if it does.
     pub problem: Option<String>,
 }
@@ -66,12 +68,16 @@ pub fn health(out: &mut impl Write, format: Format, all: &[EndpointHealth]) -> i
         }
         Format::Json | Format::Fields => {
             let documents = all.iter().map(|one| {
-                serde_json::json!({
+                let document = serde_json::json!({
                     "endpoint": one.endpoint,
                     "health": one.problem.is_none(),
-                    "took_ms": one.took.as_secs_f64() * 1e3,
+                    "took_ms": json::milliseconds(one.took),
                     "error": one.problem.clone().unwrap_or_default(),
-                })
+                });
+                match &one.header {
+                    Some(header) => json::with_header(header, document),
+                    None => document,
+                }
             });
             match format {
                 Format::Json => json::line(out, &documents.collect::<Vec<_>>()),
@@ -107,20 +113,21 @@ pub fn status(out: &mut impl Write, format: Format, all: &[EndpointStatus]) -> i
     }
 }
 
-/// That leadership was transferred.
+/// That leadership was transferred by the node whose reply has this header.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn moved(
     out: &mut impl Write,
     format: Format,
-    from: NodeId,
+    header: &ResponseHeader,
     to: Option<NodeId>,
 ) -> io::Result<()> {
+    let from = header.member_id;
     match (format, to) {
         (Format::Json, to) => {
             let document = serde_json::json!({ "from": from.0, "to": to.map(|to| to.0) });
-            writeln!(out, "{document}")
+            json::line(out, &json::with_header(header, document))
         }
         (Format::Fields, to) => {
             writeln!(out, "\"From\" : {}", from.0)?;

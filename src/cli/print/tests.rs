@@ -288,6 +288,7 @@ fn alarms_print_as_etcdctl_does_and_only_those_that_are_raised() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["alarm"], "NOSPACE");
+    assert_eq!(json[0]["header"]["member_id"], json[0]["member_id"]);
     assert_eq!(
         (&json[0]["used"], &json[0]["quota"]),
         (&25_000.into(), &100_000.into())
@@ -298,13 +299,17 @@ fn alarms_print_as_etcdctl_does_and_only_those_that_are_raised() {
 
 #[test]
 fn a_move_of_leadership_prints_as_etcdctl_does() {
-    let (from, to) = (NodeId(0x8211_f1d0_f64f_3269), NodeId(0x91bc_3c39_8fb3_c146));
+    let to = NodeId(0x91bc_3c39_8fb3_c146);
+    let from = ResponseHeader {
+        member_id: NodeId(0x8211_f1d0_f64f_3269),
+        ..ResponseHeader::default()
+    };
     assert_eq!(
-        text(|out| moved(out, Format::Simple, from, Some(to))),
+        text(|out| moved(out, Format::Simple, &from, Some(to))),
         "Leadership transferred from 8211f1d0f64f3269 to 91bc3c398fb3c146\n"
     );
     assert_eq!(
-        text(|out| moved(out, Format::Simple, from, None)),
+        text(|out| moved(out, Format::Simple, &from, None)),
         "Leadership given up by 8211f1d0f64f3269\n"
     );
 }
