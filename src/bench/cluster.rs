@@ -127,6 +127,7 @@ impl OwnCluster {
             key: files.key,
             login: None,
             timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
             exactly_once: false,
         };
         let mut nodes = Vec::new();

@@ -133,7 +133,7 @@ fn options(target: &Target) -> ConnectOptions {
     ConnectOptions::new()
         .with_tls(tls(target))
         .with_timeout(target.timeout)
-        .with_connect_timeout(target.timeout)
+        .with_connect_timeout(target.connect_timeout)
         .with_client_name("leasehold-bench")
 }
 

@@ -1,7 +1,8 @@
 //! The target of a command, and the interface to the client that talks to it.
 //!
-//! A development cluster leaves word of itself in a private file (see `runtime`), so while it runs
-//! no flag is needed. Else endpoints and certificates come from flags or the environment.
+//! Endpoints and certificates come from flags or the environment, then from a context (see `contexts`). A
+//! development cluster leaves word of itself in a private file (see `runtime`), so while it runs no flag is
+//! needed.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::arguments::GlobalArgs;
+use super::contexts::{Context, Contexts, ContextsError, DEV};
 use super::failure::Failure;
 use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
@@ -80,6 +82,8 @@ pub struct Target {
     pub login: Option<(String, Secret)>,
     /// Deadline for a request.
     pub timeout: Duration,
+    /// Deadline for a connection.
+    pub connect_timeout: Duration,
     /// Writes have a session, and are repeated in it.
     pub exactly_once: bool,
 }
@@ -87,16 +91,27 @@ pub struct Target {
 /// What besides arguments decides the target.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The development cluster that runs now.
+    /// The context that is used.
+    pub context: Option<Context>,
+    /// The development cluster that runs now, where no context is used.
     pub dev: Option<DevCluster>,
 }
 
+/// Deadline for a request where nothing else is said.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 impl Surroundings {
-    /// What surrounds this process, with the development cluster that is asked for.
+    /// What surrounds this process, with the context or the development cluster that is asked for.
     ///
     /// # Errors
-    /// The private file is there and cannot be trusted or read; the cluster has a name and does not run.
+    /// The context cannot be used; the private file is there and cannot be trusted or read; the cluster has a name and does not run.
     pub fn of_process(global: &GlobalArgs) -> Result<Self, Failure> {
+        if let Some(context) = chosen(global)? {
+            return Ok(Self {
+                context: Some(context),
+                dev: None,
+            });
+        }
         let name = global.dev.as_ref();
         let read = |directory: RuntimeDirectory| directory.running();
         match (RuntimeDirectory::find(name).and_then(read), name) {
@@ -104,7 +119,7 @@ impl Surroundings {
                 "no development cluster called {name} is running: start it with `leasehold dev --name \
                  {name}`"
             ))),
-            (Ok(dev), _) => Ok(Self { dev }),
+            (Ok(dev), _) => Ok(Self { context: None, dev }),
             (Err(error), Some(_)) => Err(error.into()),
             (Err(error @ RuntimeError::NotOurs { .. }), None) => {
                 Err(Failure::refused(error.to_string()))
@@ -115,22 +130,60 @@ impl Surroundings {
     }
 }
 
+/// The context that a command is to use, if one is.
+///
+/// # Errors
+/// The file cannot be used, or has no such context.
+fn chosen(global: &GlobalArgs) -> Result<Option<Context>, Failure> {
+    if let Some(name) = &global.context {
+        if global.dev.is_some() {
+            return Err(Failure::usage(
+                "--dev and --context (or LEASEHOLD_DEV and LEASEHOLD_CONTEXT) name two clusters: leave \
+                 one out",
+            ));
+        }
+        return match name.as_str() {
+            DEV => Ok(None),
+            name => Ok(Some(
+                Contexts::of(global.contexts.as_deref())?
+                    .named(name)?
+                    .clone(),
+            )),
+        };
+    }
+    // Its certificates are for its own endpoints, as those of a development cluster are.
+    if global.dev.is_some() || !global.endpoints.is_empty() {
+        return Ok(None);
+    }
+    let contexts = match Contexts::of(global.contexts.as_deref()) {
+        Err(ContextsError::NoHome) => return Ok(None),
+        other => other?,
+    };
+    match contexts.current.as_deref() {
+        None | Some(DEV) => Ok(None),
+        Some(name) => Ok(Some(contexts.named(name)?.clone())),
+    }
+}
+
 impl Target {
-    /// Puts flags, environment and a running development cluster together.
+    /// Puts flags, environment, context and a running development cluster together, strongest first.
     ///
     /// # Errors
     /// No target is given, or it is incomplete.
     pub fn find(global: &GlobalArgs, surroundings: &Surroundings) -> Result<Self, Failure> {
+        let nothing = Context::default();
+        let context = surroundings.context.as_ref().unwrap_or(&nothing);
         let dev = surroundings.dev.as_ref();
         let from_dev = |endpoint: &String| dev.is_some_and(|dev| dev.endpoints.contains(endpoint));
         // The development cluster's certificates open only its own doors.
         let dev = dev.filter(|_| global.endpoints.iter().all(from_dev));
         let endpoints = match (global.endpoints.as_slice(), dev) {
+            ([], _) if !context.endpoints.is_empty() => context.endpoints.clone(),
             ([], Some(dev)) => dev.endpoints.clone(),
             ([], None) => {
                 return Err(Failure::usage(
                     "no cluster was given: start one with `leasehold dev`, or name one with \
-                     --endpoints (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key",
+                     --endpoints (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key, or with --context",
                 ));
             }
             (endpoints, _) => endpoints.to_vec(),
@@ -138,45 +191,57 @@ impl Target {
         for endpoint in &endpoints {
             check_endpoint(endpoint)?;
         }
-        let file = |given: &Option<PathBuf>, of_dev: Option<&PathBuf>, flag, variable| {
-            given.clone().or_else(|| of_dev.cloned()).ok_or_else(|| {
-                Failure::usage(format!(
-                    "{flag} (or {variable}) is missing: nodes and clients authenticate with \
+        let file =
+            |given: &Option<PathBuf>, of_context: &Option<PathBuf>, of_dev, flag, variable| {
+                let found = given.as_ref().or(of_context.as_ref()).or(of_dev);
+                found.cloned().ok_or_else(|| {
+                    Failure::usage(format!(
+                        "{flag} (or {variable}) is missing: nodes and clients authenticate with \
                      certificates; issue one with `leasehold cert issue --client`"
-                ))
-            })
-        };
+                    ))
+                })
+            };
+        let timeout = global.timeout.or(context.timeout).unwrap_or(TIMEOUT);
         Ok(Self {
             endpoints,
             cacert: file(
                 &global.cacert,
+                &context.cacert,
                 dev.map(|dev| &dev.cacert),
                 "--cacert",
                 "LEASEHOLD_CACERT",
             )?,
             cert: file(
                 &global.cert,
+                &context.cert,
                 dev.map(|dev| &dev.cert),
                 "--cert",
                 "LEASEHOLD_CERT",
             )?,
             key: file(
                 &global.key,
+                &context.key,
                 dev.map(|dev| &dev.key),
                 "--key",
                 "LEASEHOLD_KEY",
             )?,
-            login: match &global.user {
-                None => None,
-                Some(user) => {
-                    let file = global.password_file.as_deref();
-                    Some((user.clone(), password::of_user(user, file)?))
-                }
-            },
-            timeout: global.timeout,
+            login: login(global, context)?,
+            timeout,
+            connect_timeout: context.connect_timeout.unwrap_or(timeout),
             exactly_once: global.exactly_once,
         })
     }
+}
+
+/// The user to log in as, and the password. That of the context is its user's alone.
+fn login(global: &GlobalArgs, context: &Context) -> Result<Option<(String, Secret)>, Failure> {
+    let (user, of_context) = match (&global.user, &context.user) {
+        (Some(user), _) => (user, None),
+        (None, Some(user)) => (user, context.password_file.as_deref()),
+        (None, None) => return Ok(None),
+    };
+    let file = global.password_file.as_deref().or(of_context);
+    Ok(Some((user.clone(), password::of_user(user, file)?)))
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), Failure> {

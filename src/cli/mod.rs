@@ -10,6 +10,7 @@
 pub mod arguments;
 pub mod commands;
 pub mod connection;
+pub mod contexts;
 pub mod dev;
 mod doctor;
 pub mod failure;

@@ -24,7 +24,7 @@ pub(super) fn options(target: &Target) -> ConnectOptions {
     let options = ConnectOptions::new()
         .with_tls(tls)
         .with_timeout(target.timeout)
-        .with_connect_timeout(target.timeout);
+        .with_connect_timeout(target.connect_timeout);
     match &target.login {
         None => options,
         Some((user, password)) => options.with_user(user, password.reveal()),

@@ -66,7 +66,7 @@ fn global_flags_may_stand_before_and_after_the_verb() {
     ] {
         let global = parse(line).unwrap().global;
         assert_eq!(global.endpoints, ["a:1", "b:2"]);
-        assert_eq!(global.timeout, Duration::from_millis(500));
+        assert_eq!(global.timeout, Some(Duration::from_millis(500)));
         assert_eq!(global.output, Format::Json);
         assert_eq!(global.consistency, crate::api::Consistency::LeaseOnly);
     }
@@ -83,11 +83,11 @@ fn the_words_of_etcdctl_are_understood() {
     ] {
         let global = parse(line).unwrap().global;
         assert_eq!(global.output, format);
-        assert_eq!(global.timeout, Duration::from_millis(500));
+        assert_eq!(global.timeout, Some(Duration::from_millis(500)));
     }
     assert_eq!(
         parse("get foo --timeout 5").unwrap().global.timeout,
-        Duration::from_secs(5),
+        Some(Duration::from_secs(5)),
         "a plain number is seconds"
     );
     assert_eq!(
@@ -371,6 +371,7 @@ fn global(line: &str) -> GlobalArgs {
 
 fn dev() -> Surroundings {
     Surroundings {
+        context: None,
         dev: Some(DevCluster {
             pid: 1,
             endpoints: vec!["127.0.0.1:7400".to_owned(), "127.0.0.1:7410".to_owned()],

@@ -88,8 +88,8 @@ pub(crate) fn write_secret(path: impl AsRef<Path>, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Takes from `command` the settings of the user who runs the tests, and the way to a development cluster
-/// that this user may be running: no test reads or writes it.
+/// Takes from `command` the settings of the user who runs the tests, the way to a development cluster
+/// that this user may be running, and the user's contexts: no test reads or writes them.
 pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_str();
@@ -100,6 +100,10 @@ pub(crate) fn without_settings(command: &mut Command) {
     command.env(
         "XDG_RUNTIME_DIR",
         concat!(env!("CARGO_TARGET_TMPDIR"), "/no-development-cluster"),
+    );
+    command.env(
+        "XDG_CONFIG_HOME",
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/no-contexts"),
     );
 }
 

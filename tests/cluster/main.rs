@@ -18,6 +18,7 @@ mod certificates;
 mod clocks;
 mod compaction;
 mod consistency;
+mod contexts;
 mod crashes;
 mod data_model;
 mod dev_clusters;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Whole seconds, as etcdctl takes them, or a number with its unit.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(in crate::cli) fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
     }

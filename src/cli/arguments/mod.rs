@@ -3,7 +3,8 @@
 pub mod access;
 pub mod bench;
 mod cert;
-mod duration;
+pub mod context;
+pub(in crate::cli) mod duration;
 pub mod elsewhere;
 mod kv;
 pub mod leader_lease;
@@ -22,6 +23,7 @@ use clap_complete::Shell;
 use self::access::{AuthCommand, RoleCommand, UserCommand};
 use self::bench::{BenchCommand, VerifyCommand};
 pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
+use self::context::ContextCommand;
 use self::duration::parse_duration;
 use self::elsewhere::ElsewhereArgs;
 pub use self::kv::{
@@ -85,6 +87,14 @@ pub struct GlobalArgs {
         value_name = "NAME"
     )]
     pub dev: Option<DevName>,
+    /// Cluster to use, by the name of its context (`leasehold context list`); `dev` is the development
+    /// cluster without a name. Flags and variables stand above what the context says. Default: the
+    /// context chosen by `leasehold context use`, unless --endpoints is given
+    #[arg(long, global = true, env = "LEASEHOLD_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// The file of contexts; default: leasehold/contexts.toml in XDG_CONFIG_HOME or in ~/.config
+    #[arg(long, global = true, env = "LEASEHOLD_CONTEXTS", value_name = "FILE")]
+    pub contexts: Option<PathBuf>,
     /// Certificate of the authority that signs the nodes' certificates (client-ca.pem of `cert
     /// init`)
     #[arg(long, global = true, env = "LEASEHOLD_CACERT", value_name = "FILE")]
@@ -113,17 +123,16 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub password_file: Option<PathBuf>,
-    /// Deadline for a request
+    /// Deadline for a request [default: 5s]
     #[arg(
         long,
         visible_alias = "command-timeout",
         global = true,
         env = "LEASEHOLD_TIMEOUT",
         value_name = "DURATION",
-        default_value = "5s",
         value_parser = parse_timeout
     )]
-    pub timeout: Duration,
+    pub timeout: Option<Duration>,
     /// Output format
     #[arg(
         short = 'o',
@@ -326,6 +335,17 @@ Exits with 1 if a check fails.")]
         /// What to do.
         #[command(subcommand)]
         command: CertCommand,
+    },
+    /// Name clusters, and choose the one that commands use
+    #[command(after_help = "Examples:
+  leasehold context set prod --endpoints 10.0.0.1:7400 --cacert client-ca.pem --cert app.pem \
+    --key app.key
+  leasehold context use prod
+  leasehold --context prod get foo")]
+    Context {
+        /// What to do.
+        #[command(subcommand)]
+        command: ContextCommand,
     },
     /// Print a shell completion script
     #[command(after_help = "Example:\n  leasehold completion bash > \

@@ -3,6 +3,7 @@
 mod access;
 pub mod cert;
 mod cluster;
+mod context;
 mod drain;
 mod elsewhere;
 mod kv;
@@ -66,6 +67,7 @@ pub fn run(
             command: LeaderLeaseCommand::Clear(arguments),
         } => offline::clear_leader_lease(&arguments, global.output, out),
         Command::Cert { command } => cert::run(command, global.output, out),
+        Command::Context { command } => context::run(command, global, out),
         Command::Completion { shell } => {
             // Into memory first: the generator panics when its reader goes away.
             let mut script = Vec::new();
@@ -166,7 +168,7 @@ async fn on_cluster(
         }
         Command::Snapshot {
             command: SnapshotCommand::Save(arguments),
-        } => snapshot::save(&arguments, connection, global, out).await,
+        } => snapshot::save(&arguments, connection, target, global, out).await,
         // `run` has seen to all others.
         _ => Err(Failure::usage("this command needs no cluster")),
     }

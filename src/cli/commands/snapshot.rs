@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::cli::arguments::snapshot::{SnapshotFileArgs, SnapshotSaveArgs};
 use crate::cli::arguments::{Format, GlobalArgs};
-use crate::cli::connection::Connection;
+use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print;
 use crate::client::{SnapshotOptions, SnapshotStream};
@@ -68,6 +68,7 @@ fn read(file: &Path) -> Result<(StateSummary, u64), Failure> {
 pub(super) async fn save(
     arguments: &SnapshotSaveArgs,
     connection: &impl Connection,
+    target: &Target,
     global: &GlobalArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -85,7 +86,7 @@ pub(super) async fn save(
     let mut writing = begin(&part).map_err(|error| at(&part, error))?;
     let options = SnapshotOptions::new()
         .with_consistency(global.consistency)
-        .with_timeout(global.timeout.max(CHUNK_PATIENCE));
+        .with_timeout(target.timeout.max(CHUNK_PATIENCE));
     let begun = connection.client()?.snapshot(Some(options)).await;
     let mut stream = match begun {
         Ok(stream) => stream,

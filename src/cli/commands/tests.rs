@@ -179,6 +179,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         key: "key".into(),
         login: None,
         timeout: Duration::from_secs(5),
+        connect_timeout: Duration::from_secs(5),
         exactly_once: false,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -182,6 +182,7 @@ impl DevSetup {
             key: self.announcement.key.clone(),
             login: None,
             timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
             exactly_once: false,
         }
     }

@@ -72,7 +72,8 @@ pub(super) async fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut findings = Findings::default();
-    if global.endpoints.is_empty() && surroundings.dev.is_none() {
+    let is_given = surroundings.dev.is_some() || surroundings.context.is_some();
+    if global.endpoints.is_empty() && !is_given {
         let files = [&global.cacert, &global.cert, &global.key];
         let files: Vec<PathBuf> = files.into_iter().flatten().cloned().collect();
         certificates(&files, &mut findings);
@@ -81,7 +82,7 @@ pub(super) async fn run(
             "cluster",
             machine::PLACE,
             "no cluster was given, so only this machine was checked",
-            "name one with --endpoints, --cacert, --cert and --key; --data-dir tests a disk",
+            "name one with --endpoints, --cacert, --cert and --key, or with --context; --data-dir tests a disk",
         );
     } else {
         let target = Target::find(global, surroundings)?;

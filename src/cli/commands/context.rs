@@ -1,0 +1,181 @@
+//! `leasehold context`: named clusters are listed, chosen and changed.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::cli::arguments::context::{ContextCommand, ContextSetArgs};
+use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::contexts::{Context, Contexts, DEV};
+use crate::cli::failure::Failure;
+use crate::cli::print::{self, Align};
+
+/// Carries a command out.
+///
+/// # Errors
+/// The file cannot be used, or has no such context.
+pub(super) fn run(
+    command: ContextCommand,
+    global: &GlobalArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut contexts = Contexts::of(global.contexts.as_deref())?;
+    match command {
+        ContextCommand::List => Ok(list(&contexts, global.output, out)?),
+        ContextCommand::Show(arguments) => {
+            let named = arguments.name.or_else(|| global.context.clone());
+            let name = named.or_else(|| contexts.current.clone()).ok_or_else(|| {
+                Failure::usage("no context is used: name one, or choose one with `context use`")
+            })?;
+            let context = contexts.named(&name)?;
+            Ok(show(&name, context, global.output, out)?)
+        }
+        ContextCommand::Use(arguments) => {
+            let name = arguments.name;
+            if name != DEV {
+                contexts.named(&name)?;
+            }
+            contexts.current = Some(name.clone());
+            contexts.save()?;
+            let done = format!("context {name} is used");
+            Ok(said(
+                &done,
+                &json!({ "current": name }),
+                global.output,
+                out,
+            )?)
+        }
+        ContextCommand::Set(arguments) => {
+            let name = arguments.name.clone();
+            let context = contexts.all.entry(name.clone()).or_default();
+            change(context, arguments, global)?;
+            let context = context.clone();
+            contexts.save()?;
+            Ok(show(&name, &context, global.output, out)?)
+        }
+        ContextCommand::Remove(arguments) => {
+            let name = arguments.name;
+            contexts.named(&name)?;
+            contexts.all.remove(&name);
+            contexts.current = contexts.current.filter(|current| *current != name);
+            contexts.save()?;
+            let done = format!("context {name} is removed");
+            Ok(said(
+                &done,
+                &json!({ "removed": name }),
+                global.output,
+                out,
+            )?)
+        }
+    }
+}
+
+/// Keeps what was given.
+fn change(context: &mut Context, arguments: ContextSetArgs, global: &GlobalArgs) -> io::Result<()> {
+    for key in &arguments.unset {
+        context.unset(key);
+    }
+    if !global.endpoints.is_empty() {
+        context.endpoints.clone_from(&global.endpoints);
+    }
+    let keep = |kept: &mut Option<PathBuf>, given: &Option<PathBuf>| -> io::Result<()> {
+        if let Some(given) = given {
+            *kept = Some(std::path::absolute(given)?);
+        }
+        Ok(())
+    };
+    keep(&mut context.cacert, &global.cacert)?;
+    keep(&mut context.cert, &global.cert)?;
+    keep(&mut context.key, &global.key)?;
+    keep(&mut context.password_file, &global.password_file)?;
+    if global.user.is_some() {
+        context.user.clone_from(&global.user);
+    }
+    context.timeout = global.timeout.or(context.timeout);
+    context.connect_timeout = arguments.connect_timeout.or(context.connect_timeout);
+    Ok(())
+}
+
+fn list(contexts: &Contexts, format: Format, out: &mut impl Write) -> io::Result<()> {
+    let is_current = |name: &str| contexts.current.as_deref() == Some(name);
+    match format {
+        Format::Simple => contexts.all.iter().try_for_each(|(name, context)| {
+            let mark = if is_current(name) { '*' } else { ' ' };
+            let endpoints = context.endpoints.join(",");
+            writeln!(out, "{}", format!("{mark} {name}  {endpoints}").trim_end())
+        }),
+        Format::Table => {
+            let columns = [
+                ("CURRENT", Align::Left),
+                ("NAME", Align::Left),
+                ("ENDPOINTS", Align::Left),
+                ("USER", Align::Left),
+            ];
+            let rows = contexts.all.iter().map(|(name, context)| {
+                vec![
+                    if is_current(name) { "*" } else { "" }.to_owned(),
+                    name.clone(),
+                    context.endpoints.join(","),
+                    context.user.clone().unwrap_or_default(),
+                ]
+            });
+            print::table(out, &columns, rows)
+        }
+        Format::Json | Format::Fields => {
+            let all = contexts.all.iter();
+            let document = json!({
+                "current": contexts.current,
+                "file": shown(&contexts.path),
+                "contexts": all.map(|(name, it)| document(name, it)).collect::<Vec<_>>(),
+            });
+            in_format(&document, format, out)
+        }
+    }
+}
+
+fn show(name: &str, context: &Context, format: Format, out: &mut impl Write) -> io::Result<()> {
+    if format != Format::Simple {
+        return in_format(&document(name, context), format, out);
+    }
+    writeln!(out, "name = \"{name}\"")?;
+    let said = context.said();
+    said.iter()
+        .try_for_each(|(key, value)| writeln!(out, "{key} = {value}"))
+}
+
+/// Every key, so that a program finds null where nothing is said.
+fn document(name: &str, context: &Context) -> Value {
+    let millis = |it: std::time::Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+    let path = |path: &Option<PathBuf>| path.as_deref().map(shown);
+    json!({
+        "name": name,
+        "endpoints": context.endpoints,
+        "cacert": path(&context.cacert),
+        "cert": path(&context.cert),
+        "key": path(&context.key),
+        "user": context.user,
+        "password_file": path(&context.password_file),
+        "timeout_ms": context.timeout.map(millis),
+        "connect_timeout_ms": context.connect_timeout.map(millis),
+    })
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn said(sentence: &str, document: &Value, format: Format, out: &mut impl Write) -> io::Result<()> {
+    match format {
+        Format::Simple => writeln!(out, "{sentence}"),
+        format => in_format(document, format, out),
+    }
+}
+
+fn in_format(document: &Value, format: Format, out: &mut impl Write) -> io::Result<()> {
+    match format {
+        Format::Fields => print::fields(out, document),
+        Format::Table => print::row(out, document),
+        Format::Json | Format::Simple => print::line(out, document),
+    }
+}

@@ -1,0 +1,436 @@
+//! Contexts: the file in which a user keeps clusters under names, with where each is and who to be there.
+//!
+//! What a flag or a variable gives stands above the context, and the context above a running development
+//! cluster. The file decides where commands and passwords go, so one that others may write is refused, and
+//! it is read as strictly as a node's configuration: what is not known is a mistake, told with its line.
+//! A file that commands write is written as a whole; comments in it are not kept.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs, io};
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::arguments::duration::parse_duration;
+use super::failure::Failure;
+use super::runtime::DevName;
+use crate::server::disk::durable;
+
+/// The context that is always there: the development cluster without a name, if it runs.
+pub const DEV: &str = "dev";
+
+/// The keys of a context.
+pub const KEYS: [&str; 8] = [
+    "endpoints",
+    "cacert",
+    "cert",
+    "key",
+    "user",
+    "password_file",
+    "timeout",
+    "connect_timeout",
+];
+
+/// A cluster that has a name. What is `None` is not said in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Client addresses, as `host:port`; empty if none are said.
+    pub endpoints: Vec<String>,
+    /// The authority that signs nodes.
+    pub cacert: Option<PathBuf>,
+    /// Our certificate.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// Where that user's password is.
+    pub password_file: Option<PathBuf>,
+    /// Deadline for a request.
+    pub timeout: Option<Duration>,
+    /// Deadline for a connection.
+    pub connect_timeout: Option<Duration>,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contexts {
+    /// The file, which need not exist.
+    pub path: PathBuf,
+    /// The context that is used if none is named.
+    pub current: Option<String>,
+    /// The contexts, by name.
+    pub all: BTreeMap<String, Context>,
+}
+
+/// Why contexts cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextsError {
+    /// There is no home in which the file could be.
+    #[error(
+        "neither HOME nor XDG_CONFIG_HOME says where contexts are kept: name the file with --contexts"
+    )]
+    NoHome,
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody else could change it.
+    #[error(
+        "users other than the owner can write {0} (mode {mode:04o}), and could send commands and \
+         passwords to another cluster: chmod go-w {0}",
+        path.display()
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is another user's.
+    #[error(
+        "{} belongs to another user, who could send commands and passwords to another cluster: use a \
+         file of your own",
+        path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It says something that cannot be.
+    #[error("{} line {line}: {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// There is no such context.
+    #[error("there is no context `{name}` in {}: {}", path.display(), choices(known))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What there is.
+        known: Vec<String>,
+    },
+}
+
+fn choices(known: &[String]) -> String {
+    match known {
+        [] => "it has none; `leasehold context set NAME --endpoints ...` makes one".to_owned(),
+        known => format!("choose one of {}", known.join(", ")),
+    }
+}
+
+impl From<ContextsError> for Failure {
+    fn from(error: ContextsError) -> Self {
+        match error {
+            ContextsError::Write { .. } => Self::refused(error.to_string()),
+            _ => Self::usage(error.to_string()),
+        }
+    }
+}
+
+impl Contexts {
+    /// The file that is `named`, or else the usual one, read; one that does not exist says nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, others could have written it, or it says what cannot be.
+    pub fn of(named: Option<&Path>) -> Result<Self, ContextsError> {
+        match named {
+            Some(path) => Self::read(path),
+            None => Self::read(&usual_path().ok_or(ContextsError::NoHome)?),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, ContextsError> {
+        let read_error = |source| {
+            let path = path.to_owned();
+            ContextsError::Read { path, source }
+        };
+        let nothing = Self {
+            path: path.to_owned(),
+            current: None,
+            all: BTreeMap::new(),
+        };
+        match fs::metadata(path) {
+            Ok(found) => refuse_others(path, &found)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing),
+            Err(error) => return Err(read_error(error)),
+        }
+        let text = fs::read_to_string(path).map_err(read_error)?;
+        Reader { path, text: &text }.contexts(nothing)
+    }
+
+    /// The context of this name.
+    ///
+    /// # Errors
+    /// [`ContextsError::Unknown`].
+    pub fn named(&self, name: &str) -> Result<&Context, ContextsError> {
+        self.all.get(name).ok_or_else(|| ContextsError::Unknown {
+            name: name.to_owned(),
+            path: self.path.clone(),
+            known: self.all.keys().cloned().collect(),
+        })
+    }
+
+    /// Writes the file, private to its owner, and the directories above it.
+    ///
+    /// # Errors
+    /// [`ContextsError::Write`].
+    pub fn save(&self) -> Result<(), ContextsError> {
+        let write = || {
+            if let Some(above) = self.path.parent().filter(|it| !it.as_os_str().is_empty()) {
+                fs::create_dir_all(above)?;
+            }
+            durable::replace(&self.path, self.text().as_bytes())
+        };
+        write().map_err(|source| ContextsError::Write {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut out = "# Written by `leasehold context`, which keeps no comments.\n".to_owned();
+        let mut line = |key: &str, value: Value| out.push_str(&format!("{key} = {value}\n"));
+        if let Some(current) = &self.current {
+            line("current", current.as_str().into());
+        }
+        for (name, context) in &self.all {
+            out.push_str(&format!("\n[contexts.{name}]\n"));
+            for (key, value) in context.said() {
+                out.push_str(&format!("{key} = {value}\n"));
+            }
+        }
+        out
+    }
+}
+
+impl Context {
+    /// What it says, by key.
+    pub fn said(&self) -> Vec<(&'static str, Value)> {
+        let path = |path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            Some(Value::from(path.to_string_lossy().into_owned()))
+        };
+        let duration = |duration: &Option<Duration>| {
+            let text = humantime::format_duration((*duration)?).to_string();
+            Some(Value::from(text.replace(' ', "")))
+        };
+        let endpoints = self.endpoints.iter().map(|it| Value::from(it.as_str()));
+        let endpoints =
+            Some(Value::Array(endpoints.collect())).filter(|_| !self.endpoints.is_empty());
+        let values = [
+            endpoints,
+            path(&self.cacert),
+            path(&self.cert),
+            path(&self.key),
+            self.user.as_deref().map(Value::from),
+            path(&self.password_file),
+            duration(&self.timeout),
+            duration(&self.connect_timeout),
+        ];
+        let said = KEYS.into_iter().zip(values);
+        said.filter_map(|(key, value)| Some((key, value?)))
+            .collect()
+    }
+
+    /// Takes one key back.
+    pub fn unset(&mut self, key: &str) {
+        match key {
+            "endpoints" => self.endpoints.clear(),
+            "cacert" => self.cacert = None,
+            "cert" => self.cert = None,
+            "key" => self.key = None,
+            "user" => self.user = None,
+            "password_file" => self.password_file = None,
+            "timeout" => self.timeout = None,
+            "connect_timeout" => self.connect_timeout = None,
+            _ => {}
+        }
+    }
+}
+
+/// Whether a name can be one of a context.
+///
+/// # Errors
+/// What a name looks like.
+pub fn check_name(name: &str) -> Result<(), String> {
+    name.parse::<DevName>().map(|_| ())
+}
+
+fn usual_path() -> Option<PathBuf> {
+    let absolute = |variable| {
+        let path = PathBuf::from(env::var_os(variable)?);
+        path.is_absolute().then_some(path)
+    };
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    Some(config?.join("leasehold").join("contexts.toml"))
+}
+
+/// Who can write the file decides where passwords go.
+fn refuse_others(path: &Path, found: &fs::Metadata) -> Result<(), ContextsError> {
+    const ROOT: u32 = 0;
+    let (path, mode) = (path.to_owned(), found.mode() & 0o7777);
+    if ![ROOT, rustix::process::geteuid().as_raw()].contains(&found.uid()) {
+        return Err(ContextsError::NotOurs { path });
+    }
+    match mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(ContextsError::Exposed { path, mode }),
+    }
+}
+
+/// Reads the text of a file.
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn contexts(&self, mut contexts: Contexts) -> Result<Contexts, ContextsError> {
+        let table = DeTable::parse(self.text).map_err(|error| {
+            let at = error.span().unwrap_or_default().start;
+            self.invalid(at, error.message().to_owned())
+        })?;
+        let mut current_at = 0;
+        for (key, value) in table.get_ref() {
+            let at = key.span().start;
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("current", DeValue::String(name)) => {
+                    current_at = at;
+                    contexts.current = Some(name.to_string());
+                }
+                ("current", _) => {
+                    return Err(self.invalid(at, "current is a name in quotes".to_owned()));
+                }
+                ("contexts", DeValue::Table(named)) => {
+                    for (name, context) in named {
+                        let at = name.span().start;
+                        let name = name.get_ref().as_ref();
+                        check_name(name).map_err(|form| {
+                            self.invalid(at, format!("`{name}` is no name: {form}"))
+                        })?;
+                        if name == DEV {
+                            return Err(self.invalid(at, DEV_IS_TAKEN.to_owned()));
+                        }
+                        let context = self.context(at, name, context.get_ref())?;
+                        contexts.all.insert(name.to_owned(), context);
+                    }
+                }
+                (key, _) => {
+                    let problem = format!(
+                        "`{key}` is not known: there are `current` and sections `[contexts.NAME]`"
+                    );
+                    return Err(self.invalid(at, problem));
+                }
+            }
+        }
+        match contexts.current.as_deref().filter(|name| *name != DEV) {
+            Some(name) if !contexts.all.contains_key(name) => {
+                let known: Vec<String> = contexts.all.keys().cloned().collect();
+                let problem = format!("there is no context `{name}`: {}", choices(&known));
+                Err(self.invalid(current_at, problem))
+            }
+            _ => Ok(contexts),
+        }
+    }
+
+    fn context(
+        &self,
+        at: usize,
+        name: &str,
+        value: &DeValue<'_>,
+    ) -> Result<Context, ContextsError> {
+        let DeValue::Table(table) = value else {
+            let problem = format!("{name} is a section: write [contexts.{name}] above its keys");
+            return Err(self.invalid(at, problem));
+        };
+        let mut context = Context::default();
+        for (key, value) in table {
+            let at = key.span().start;
+            let key = key.get_ref().as_ref();
+            if !KEYS.contains(&key) {
+                let problem = format!("`{key}` is not known: a context has {}", KEYS.join(", "));
+                return Err(self.invalid(at, problem));
+            }
+            let value = value.get_ref();
+            if key == "endpoints" {
+                context.endpoints = self.endpoints(at, value)?;
+                continue;
+            }
+            let DeValue::String(text) = value else {
+                return Err(self.invalid(at, format!("{key} is a text in quotes")));
+            };
+            let duration = || {
+                let parsed = parse_duration(text).ok().filter(|it| !it.is_zero());
+                let form =
+                    "write seconds, or a number with its unit, for example \"5s\" or \"500ms\"";
+                parsed.ok_or_else(|| self.invalid(at, format!("{key} = \"{text}\": {form}")))
+            };
+            let path = || {
+                let directory = self.path.parent().unwrap_or_else(|| Path::new(""));
+                Some(directory.join(text.as_ref()))
+            };
+            match key {
+                "cacert" => context.cacert = path(),
+                "cert" => context.cert = path(),
+                "key" => context.key = path(),
+                "user" => context.user = Some(text.to_string()),
+                "password_file" => context.password_file = path(),
+                "timeout" => context.timeout = Some(duration()?),
+                _ => context.connect_timeout = Some(duration()?),
+            }
+        }
+        Ok(context)
+    }
+
+    fn endpoints(&self, at: usize, value: &DeValue<'_>) -> Result<Vec<String>, ContextsError> {
+        let form = "endpoints is a list, for example [\"10.0.0.1:7400\", \"10.0.0.2:7400\"]";
+        let wrong = || self.invalid(at, form.to_owned());
+        let DeValue::Array(list) = value else {
+            return Err(wrong());
+        };
+        let texts = list.iter().map(|it| match it.get_ref() {
+            DeValue::String(text) => Ok(text.to_string()),
+            _ => Err(wrong()),
+        });
+        texts.collect()
+    }
+
+    fn invalid(&self, at: usize, problem: String) -> ContextsError {
+        let before = self.text.bytes().take(at);
+        ContextsError::Invalid {
+            path: self.path.to_owned(),
+            line: 1 + before.filter(|byte| *byte == b'\n').count(),
+            problem,
+        }
+    }
+}
+
+/// Why a context cannot have that name.
+pub const DEV_IS_TAKEN: &str =
+    "dev means the running development cluster: choose another name for a context";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::cli::connection::{Surroundings, Target};
+
+/// What `text` in a file of these permissions says.
+fn read(text: &str, mode: u32) -> Result<Contexts, ContextsError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("contexts.toml");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    Contexts::read(&path)
+}
+
+const TWO: &str = "\
+current = \"prod\"
+[contexts.prod]
+endpoints = [\"10.0.0.1:7400\", \"10.0.0.2:7400\"]
+cacert = \"/pki/ca.pem\"
+cert = \"/pki/app.pem\"
+key = \"/pki/app.key\"
+user = \"anna\"
+password_file = \"/pki/anna.pw\"
+timeout = \"10s\"
+connect_timeout = \"500ms\"
+[contexts.test]
+endpoints = [\"10.1.0.1:7400\"]
+";
+
+#[test]
+fn what_is_written_is_what_is_read() {
+    let contexts = read(TWO, 0o600).unwrap();
+    assert_eq!(contexts.current.as_deref(), Some("prod"));
+    let prod = contexts.named("prod").unwrap();
+    assert_eq!(prod.endpoints, ["10.0.0.1:7400", "10.0.0.2:7400"]);
+    assert_eq!(prod.timeout, Some(Duration::from_secs(10)));
+    assert_eq!(prod.connect_timeout, Some(Duration::from_millis(500)));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("below").join("contexts.toml");
+    let mut odd = Context::default();
+    odd.user = Some("a \"quoted\" \\ name\n".to_owned());
+    let mut moved = Contexts { path, ..contexts };
+    moved.all.insert("odd".to_owned(), odd);
+    moved.save().unwrap();
+    assert_eq!(Contexts::read(&moved.path).unwrap(), moved);
+    let mode = fs::metadata(&moved.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_that_is_not_there_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let contexts = Contexts::read(&folder.path().join("none.toml")).unwrap();
+    assert_eq!((contexts.current.as_ref(), contexts.all.len()), (None, 0));
+    let refused = contexts.named("prod").unwrap_err().to_string();
+    assert!(refused.contains("context set NAME"), "{refused}");
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    for (mode, is_read) in [(0o600, true), (0o644, true), (0o664, false), (0o606, false)] {
+        match read(TWO, mode) {
+            Ok(_) => assert!(is_read, "{mode:o}"),
+            Err(refused) => {
+                assert!(!is_read, "{mode:o}: {refused}");
+                assert!(refused.to_string().contains("chmod go-w"), "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
+    for (text, line, said) in [
+        ("curent = \"a\"\n", 1, "there are `current` and sections"),
+        (
+            "[contexts.a]\nendpoint = []\n",
+            2,
+            "a context has endpoints, cacert",
+        ),
+        ("current = \"b\"\n[contexts.a]\n", 1, "choose one of a"),
+        ("\ncurrent = 7\n", 2, "a name in quotes"),
+        ("[contexts]\na = 7\n", 2, "write [contexts.a]"),
+        (
+            "[contexts.a]\n\nendpoints = \"x:1\"\n",
+            3,
+            "endpoints is a list",
+        ),
+        ("[contexts.a]\nendpoints = [7]\n", 2, "endpoints is a list"),
+        ("[contexts.a]\ncert = 7\n", 2, "cert is a text in quotes"),
+        (
+            "[contexts.a]\ntimeout = \"soon\"\n",
+            2,
+            "write seconds, or a number",
+        ),
+        (
+            "[contexts.a]\ntimeout = \"0s\"\n",
+            2,
+            "write seconds, or a number",
+        ),
+        ("[contexts.\"a b\"]\n", 1, "`a b` is no name"),
+        ("[contexts.dev]\n", 1, "dev means the running"),
+        ("[contexts.a]\nuser = \"x\"\nuser = \"y\"\n", 3, ""),
+        ("[contexts.a\n", 1, ""),
+    ] {
+        let refused = read(text, 0o600).unwrap_err().to_string();
+        let place = format!("contexts.toml line {line}: ");
+        assert!(
+            refused.contains(&place) && refused.contains(said),
+            "{text}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn paths_begin_at_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("contexts.toml");
+    fs::write(
+        &path,
+        "[contexts.a]\ncacert = \"pki/ca.pem\"\nkey = \"/k\"\n",
+    )
+    .unwrap();
+    let contexts = Contexts::read(&path).unwrap();
+    let read = contexts.named("a").unwrap();
+    assert_eq!(read.cacert, Some(folder.path().join("pki/ca.pem")));
+    assert_eq!(read.key, Some(PathBuf::from("/k")));
+}
+
+/// The target of `get foo` with these flags beside a context.
+fn target(flags: &str, context: Context) -> Result<Target, Failure> {
+    let line = format!("leasehold get foo {flags}");
+    let global = super::super::parse_from(&[], line.split_whitespace().map(Into::into));
+    let surroundings = Surroundings {
+        context: Some(context),
+        dev: None,
+    };
+    Target::find(&global.unwrap().global, &surroundings)
+}
+
+#[test]
+fn a_flag_stands_above_the_context_and_the_rest_stays() {
+    let context = Context {
+        endpoints: vec!["a:1".to_owned()],
+        cacert: Some("ca".into()),
+        cert: Some("cert".into()),
+        key: Some("key".into()),
+        timeout: Some(Duration::from_secs(9)),
+        ..Context::default()
+    };
+    let plain = target("", context.clone()).unwrap();
+    assert_eq!(plain.endpoints, ["a:1"]);
+    assert_eq!(plain.timeout, Duration::from_secs(9));
+    assert_eq!(plain.connect_timeout, plain.timeout);
+    let other = target("--endpoints b:2 --timeout 1s --cert mine", context.clone()).unwrap();
+    assert_eq!(other.endpoints, ["b:2"]);
+    assert_eq!(other.timeout, Duration::from_secs(1));
+    assert_eq!(other.cert, Path::new("mine"));
+    assert_eq!(other.key, Path::new("key"));
+    let incomplete = Context {
+        key: None,
+        ..context
+    };
+    let refused = target("", incomplete).unwrap_err();
+    assert!(refused.message.contains("--key"), "{refused}");
+}
+
+#[test]
+fn the_password_of_a_context_is_its_users_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = |name: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, name).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let context = Context {
+        endpoints: vec!["a:1".to_owned()],
+        cacert: Some("ca".into()),
+        cert: Some("cert".into()),
+        key: Some("key".into()),
+        user: Some("anna".to_owned()),
+        password_file: Some(secret("annas")),
+        ..Context::default()
+    };
+    let (user, password) = target("", context.clone()).unwrap().login.unwrap();
+    assert_eq!((user.as_str(), password.reveal()), ("anna", &b"annas"[..]));
+    let bobs = secret("bobs");
+    let flags = format!("--user bob --password-file {}", bobs.display());
+    let (user, password) = target(&flags, context).unwrap().login.unwrap();
+    assert_eq!((user.as_str(), password.reveal()), ("bob", &b"bobs"[..]));
+}
