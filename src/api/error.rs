@@ -18,6 +18,32 @@ pub struct Error {
     pub outcome: Outcome,
     /// Details beyond the kind: what was found, and what to do about it.
     pub detail: String,
+    /// How often the SDK tried before it gave up; `None` if nothing was tried again. Known to this process
+    /// alone: no server sends it.
+    #[serde(skip)]
+    pub tries: Option<Tries>,
+}
+
+/// How often a request was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tries {
+    /// The attempts that were made, at least one.
+    pub attempts: u32,
+    /// The time from the beginning of the first one until the end of the last.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for Tries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.attempts == 1 { "" } else { "s" };
+        write!(f, "{} attempt{plural} in ", self.attempts)?;
+        match self.elapsed.as_millis() {
+            millis if millis < 1_000 => write!(f, "{millis} ms"),
+            // To a tenth, without one that says nothing.
+            millis if millis % 1_000 < 100 => write!(f, "{} s", millis / 1_000),
+            millis => write!(f, "{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        }
+    }
 }
 
 /// Whether a failed request took effect.
@@ -251,6 +277,7 @@ impl Error {
             kind,
             outcome: Outcome::NotApplied,
             detail: detail.into(),
+            tries: None,
         }
     }
 
@@ -260,6 +287,7 @@ impl Error {
             kind,
             outcome: Outcome::Unknown,
             detail: detail.into(),
+            tries: None,
         }
     }
 
@@ -271,6 +299,11 @@ impl Error {
     /// Whether the request took effect.
     pub fn outcome(&self) -> Outcome {
         self.outcome
+    }
+
+    /// How often the SDK tried before it gave up; `None` if nothing was tried again.
+    pub fn tries(&self) -> Option<Tries> {
+        self.tries
     }
 
     /// The stable name of the kind.
@@ -310,6 +343,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.detail, self.code())?;
+        if let Some(tries) = self.tries {
+            write!(f, "; gave up after {tries}")?;
+        }
         match self.outcome {
             Outcome::NotApplied => write!(f, ")"),
             Outcome::Applied => write!(f, "; the request took effect)"),

@@ -42,7 +42,7 @@ pub use self::auth::{
     PermissionKind, ROOT, RoleInfo, Secret, UserInfo,
 };
 pub use self::cursor::{WatchCursor, WatchEnd, WatchEvent};
-pub use self::error::{Error, ErrorKind, Outcome};
+pub use self::error::{Error, ErrorKind, Outcome, Tries};
 pub use self::fence::{Fence, last_ahead_of};
 pub use self::key::{
     CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, KeyRange, KeyValue, PutRequest,

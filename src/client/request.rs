@@ -212,6 +212,7 @@ impl Client {
                 outcome: Outcome::NotApplied,
                 detail: format!("no session could be opened: {}", failed.error.detail),
                 kind: failed.error.kind,
+                tries: failed.error.tries,
             })?;
         let ResponseBody::OpenSession { id } = response.body else {
             return Err(unexpected_response(&response.body, Outcome::NotApplied));

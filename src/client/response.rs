@@ -200,5 +200,6 @@ pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Erro
         kind: ErrorKind::Internal,
         outcome,
         detail: format!("the server sent a {shape} reply, which does not match the request"),
+        tries: None,
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::deadline::{deadline_after, now, remaining, timeout_ms, within};
 use crate::api::{
     Attempts, Call, Consistency, Error, ErrorKind, MembersResponse, Outcome, ReadPath, Request,
-    RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall,
+    RequestKind, Response, ResponseBody, ResponseHeader, Safety, SessionCall, Tries,
 };
 use crate::client::addresses::Addresses;
 use crate::client::home::{HOME_PATIENCE, Home};
@@ -326,7 +326,6 @@ impl Router {
             let left = remaining(deadline);
             let wait = self.wait_before(next, left, &mut progress);
             if left <= wait {
-                let error = progress.out_of_time(error, errand.timeout);
                 return Err(progress.fail(error));
             }
             progress.last = Some(error);
@@ -910,6 +909,7 @@ enum Next {
 
 /// The history of a request's attempts.
 struct Progress {
+    began: Instant,
     attempts: u32,
     back_offs: u32,
     redirected: bool,
@@ -929,6 +929,7 @@ struct Progress {
 impl Progress {
     fn new(safety: Safety) -> Self {
         Self {
+            began: now(),
             attempts: 0,
             back_offs: 0,
             redirected: false,
@@ -943,20 +944,17 @@ impl Progress {
 
     fn fail(&self, error: Error) -> RequestFailure {
         let outcome = self.failed.outcome(error.outcome);
+        let tries = (self.attempts > 1).then(|| Tries {
+            attempts: self.attempts,
+            elapsed: now().saturating_duration_since(self.began),
+        });
         RequestFailure {
-            error: Error { outcome, ..error },
+            error: Error {
+                outcome,
+                tries,
+                ..error
+            },
             unknown_before: self.failed.are_in_doubt(),
-        }
-    }
-
-    /// No time for another attempt: the error combines the last cause and the passed deadline.
-    fn out_of_time(&self, error: Error, timeout: Duration) -> Error {
-        Error {
-            detail: format!(
-                "{} (gave up after {} attempts; the timeout of {timeout:?} has passed)",
-                error.detail, self.attempts
-            ),
-            ..error
         }
     }
 }

@@ -243,6 +243,7 @@ impl Client {
                              removal continues in the background, and the status of a node shows \
                              its progress"
                         .to_owned(),
+                    tries: None,
                 });
             }
         }

@@ -406,6 +406,7 @@ impl KeptReply {
                      large to be kept for this retry",
                     call.sequence, call.id
                 ),
+                tries: None,
             }),
         };
         Reply {

@@ -144,6 +144,7 @@ impl Node {
                     kind: ErrorKind::Internal,
                     outcome: Outcome::Applied,
                     detail: "the write was applied but produced no reply".to_owned(),
+                    tries: None,
                 }),
                 Err(refusal) => Err(refusal),
             }

@@ -61,9 +61,24 @@ async fn status(
     };
     let lines: Vec<_> = errors
         .iter()
-        .map(|(endpoint, failure)| format!("{endpoint}: {failure}"))
+        .map(|(endpoint, failure)| {
+            let why = without(endpoint, &failure.message);
+            format!("{endpoint}: {why}")
+        })
         .collect();
     Err(Failure::new(first.exit, lines.join("\n")))
+}
+
+/// What went wrong at `endpoint`, where that stands before it already.
+fn without<'a>(endpoint: &str, message: &'a str) -> &'a str {
+    let at_once = message.strip_prefix(endpoint);
+    let later = || {
+        message
+            .strip_prefix("no answer from ")?
+            .strip_prefix(endpoint)
+    };
+    let rest = at_once.or_else(later);
+    rest.map_or(message, |rest| rest.trim_start_matches([':', ' ']))
 }
 
 /// Those that are to be asked.
@@ -95,7 +110,7 @@ async fn health(
                 let problem = problem_of(&header, &status);
                 (Some(header), problem)
             }
-            Err(failure) => (None, Some(failure.message)),
+            Err(failure) => (None, Some(without(&endpoint, &failure.message).to_owned())),
         };
         all.push(EndpointHealth {
             endpoint,

@@ -166,3 +166,30 @@ fn who_is_still_being_called_is_not_waited_for_at_the_end() {
         farewells.sent().await;
     });
 }
+
+#[test]
+fn an_error_says_how_often_it_was_tried_and_for_how_long() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", |_, _| refuse(ErrorKind::NoLeader));
+        for attempts in [1, 3] {
+            let wait = Duration::from_millis(1);
+            let retry = RetryPolicy::new().with_back_off(wait, wait);
+            let options = options(&authority).with_retry(retry.with_attempts_max(attempts));
+            let client = connect_with(&[&node], options).await;
+            let error = client.get("k", None).await.unwrap_err();
+            let said = error.to_string();
+            match error.tries() {
+                Some(tries) => {
+                    assert_eq!(tries.attempts, attempts);
+                    let end = format!("(LH-NO-LEADER; gave up after {tries})");
+                    assert!(said.ends_with(&end), "{said}");
+                }
+                None => {
+                    assert_eq!(attempts, 1, "which is no repetition");
+                    assert!(said.ends_with("(LH-NO-LEADER)"), "{said}");
+                }
+            }
+        }
+    });
+}

@@ -258,6 +258,7 @@ impl Session {
             detail: format!(
                 "the reply is larger than a client accepts: {error}; request less at a time"
             ),
+            tries: None,
         };
         let frame = ServerFrame {
             request_id,

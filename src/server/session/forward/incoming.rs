@@ -219,6 +219,7 @@ impl Stream {
                 kind: ErrorKind::Internal,
                 outcome,
                 detail: "the answer is longer than a frame between nodes".to_owned(),
+                tries: None,
             }),
             applied,
         };
