@@ -79,6 +79,8 @@ pub(crate) struct Reporter {
     pub(crate) renewals: Renewals,
     /// Disruptions of the clocks that were told.
     pub(crate) disruptions: u64,
+    /// Whether a leader was known since the start: before that, no client misses this node.
+    pub(crate) has_served: bool,
 }
 
 /// Who the members are, for those who speak with them and those who ask.
@@ -260,6 +262,7 @@ impl Reporter {
             self.watches.leader(new.leader.is_some());
             match new.leader {
                 Some(leader) => {
+                    self.has_served = true;
                     self.metrics.raft.leader_changes.increment(1);
                     let known = self.membership.directory.member(leader);
                     let name = known.map_or_else(|| leader.to_string(), |member| member.name);
@@ -324,6 +327,14 @@ impl Reporter {
             Some(silent) => {
                 storage.wal_stalls.increment(1);
                 storage.wal_stalled.set(1.0);
+                if !self.has_served {
+                    tracing::info!(
+                        node = %self.name,
+                        ?silent,
+                        "log disk slow while this node starts: it begins to serve once the disk answers"
+                    );
+                    return;
+                }
                 tracing::error!(
                     node = %self.name,
                     ?silent,
@@ -331,6 +342,7 @@ impl Reporter {
                      campaign; a leader steps down so that another node can be elected"
                 );
             }
+            None if !self.has_served => storage.wal_stalled.set(0.0),
             None => {
                 storage.wal_stalled.set(0.0);
                 tracing::warn!(node = %self.name, "log disk answers again");

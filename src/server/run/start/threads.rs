@@ -355,6 +355,7 @@ impl Ground<'_> {
             elections: Elections::default(),
             renewals: Renewals::new(config.timing.trusted_lease()),
             disruptions: 0,
+            has_served: false,
         };
         shared.node.status.store(Arc::new(replica.node.status()));
         let driver = Driver::new(
