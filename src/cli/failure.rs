@@ -8,7 +8,7 @@ use crate::api::{ErrorKind, Outcome};
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// 0. Done after all: the reader of our output went away.
+    /// 0. Done; or the reader of our output went away, which is no failure.
     Done,
     /// 1. The server, or this machine, said no.
     Refused,

@@ -1,11 +1,16 @@
 //! What users and programs see of leasehold, against golden files: see `tests/pins`.
 
+mod documents;
 #[path = "../pins/golden.rs"]
 mod golden;
+mod meanings;
+mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -17,8 +22,9 @@ use leasehold::server::config::{Config, ConfigSources, SETTINGS, environment_var
 use leasehold::server::metrics::Metrics;
 use serde_json::Value;
 
-use crate::harness::{Cluster, eventually, leasehold_command, run, write_secret};
-use golden::check;
+use crate::harness::{Cluster, Signal, eventually, leasehold_command, run, send, write_secret};
+use documents::Seen;
+use golden::{check, check_file};
 
 /// Leaders that stay in office, so that nothing is left out of a document.
 const CALM: &str = "[leader_lease]\nduration = \"5s\"\nmax_clock_skew = \"500ms\"\n\
@@ -60,6 +66,15 @@ fn every_help_is_as_it_was() {
     write(&mut command, "", &mut out);
     let version = format!("leasehold {}", env!("CARGO_PKG_VERSION"));
     check("help.txt", &out.replace(&version, "leasehold VERSION"));
+    check_file(
+        "docs/reference/command-line.md",
+        &references::command_line(),
+    );
+}
+
+#[test]
+fn every_error_is_explained() {
+    check_file("docs/reference/errors.md", &references::errors());
 }
 
 #[test]
@@ -104,6 +119,7 @@ fn every_metric_is_as_it_was() {
         }
     }
     check("metrics.txt", &out);
+    check_file("docs/reference/metrics.md", &references::metrics(&out));
 }
 
 #[test]
@@ -140,6 +156,7 @@ fn every_setting_is_as_it_was() {
         writeln!(out, "{} takes {taken:?}", setting.key).unwrap();
     }
     check("settings.txt", &out);
+    check_file("docs/reference/settings.md", &references::settings());
 }
 
 /// The least that a node needs to be told, and one setting more.
@@ -178,6 +195,7 @@ fn shape(documents: &str) -> BTreeSet<String> {
                 }
                 "list"
             }
+            Value::Object(fields) if fields.is_empty() && !path.is_empty() => "object",
             Value::Object(fields) => {
                 for (name, it) in fields {
                     walk(it, &format!("{path}.{name}"), lines);
@@ -207,7 +225,9 @@ fn every_document_of_the_command_line_is_as_it_was() {
     let mut cluster = Cluster::prepare(3);
     cluster.write_configs(CALM);
     let leader = cluster.start_and_settle();
-    let mut out = String::new();
+    let mut seen = context_documents(&cluster);
+    seen.extend(cert_documents(&cluster.folder.path().join("another pki")));
+    seen.push(bounded_document(&cluster, (leader + 1) % 3));
     let folder = cluster.folder.path().to_owned();
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     write_secret(file("password"), "correct horse\n");
@@ -231,6 +251,7 @@ fn every_document_of_the_command_line_is_as_it_was() {
         ("lease top", "lease top --count 1"),
         ("lease revoke", "lease revoke 1f"),
         ("endpoint status", "endpoint status"),
+        ("endpoint health", "endpoint health"),
         ("member list", "member list"),
         (
             "member add",
@@ -255,6 +276,16 @@ fn every_document_of_the_command_line_is_as_it_was() {
         ("user grant-role", "user grant-role anna ops"),
         ("user get", "user get anna"),
         ("user list", "user list"),
+        (
+            "user add, root",
+            "user add root --new-password-file PASSWORD",
+        ),
+        ("user grant-role, root", "user grant-role root root"),
+        ("auth enable", "auth enable"),
+        (
+            "auth disable",
+            "auth disable --user root --password-file PASSWORD",
+        ),
         ("user revoke-role", "user revoke-role anna ops"),
         ("user delete", "user delete anna"),
         (
@@ -278,20 +309,178 @@ fn every_document_of_the_command_line_is_as_it_was() {
             assert!(code != 2, "{what}: {said}");
             (code == 0).then_some(documents)
         });
-        write_shape(&mut out, what, &documents);
+        seen.push(Seen::new(what, documents));
     }
     let script = "mod(\"k\") > \"0\"\n\nput k v\nget k\n\nput j w\nget k\ndel k\n\n";
-    write_shape(&mut out, "txn", &piped(&cluster, &["txn"], script));
+    seen.push(Seen::new("txn", piped(&cluster, &["txn"], script)));
+    let watch = ["watch", "k", "--rev", "4", "--prev-kv"];
+    for (what, words, lines) in [
+        ("watch", &watch[..], 2),
+        (
+            "watch, initial state",
+            &["watch", "j", "--initial-state"],
+            2,
+        ),
+        ("lock", &["lock", "l"], 1),
+        ("elect", &["elect", "e", "host-7"], 1),
+    ] {
+        seen.push(Seen::new(what, until(&cluster, words, lines)));
+    }
+    offline_documents(&mut cluster, leader, &mut seen);
 
-    let node = &mut cluster.nodes[leader];
-    node.stop();
-    let data = node.data_dir.to_str().unwrap().to_owned();
-    for what in ["check", "hashkv", "dump-kv", "dump-log"] {
-        let (_, documents, said) = run(&["offline", what, "--data-dir", &data, "-o", "json"]);
-        assert!(!documents.is_empty(), "{what}: {said}");
-        write_shape(&mut out, &format!("offline {what}"), &documents);
+    let mut out = String::new();
+    for seen in &seen {
+        write_shape(&mut out, &seen.what, &seen.documents);
     }
     check("json.txt", &out);
+    check_file("docs/reference/json.md", &documents::page(&seen));
+}
+
+/// What a follower says of a read that may be old.
+fn bounded_document(cluster: &Cluster, follower: usize) -> Seen {
+    let mut flags = cluster.flags();
+    flags[0] = format!("--endpoints={}", cluster.nodes[follower].client);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    eventually("a key", || {
+        (cluster.cli(&["put", "s", "v"]).0 == 0).then_some(())
+    });
+    let get = ["get", "s", "--consistency", "1h", "-o", "json"];
+    let documents = eventually("a read at a follower", || {
+        let (code, documents, _) = run(&[&flags[..], &get].concat());
+        (code == 0 && documents.contains("staleness_ms")).then_some(documents)
+    });
+    Seen::new("get, of bounded staleness", documents)
+}
+
+/// What `context` says of a file of its own.
+fn context_documents(cluster: &Cluster) -> Vec<Seen> {
+    let file = cluster.folder.path().join("contexts.toml");
+    let said = |what: &str, words: &[&str]| {
+        let file = ["--contexts", file.to_str().unwrap(), "-o", "json"];
+        let (code, documents, said) = run(&[words, &file].concat());
+        assert_eq!(code, 0, "{what}: {said}");
+        Seen::new(what, documents)
+    };
+    let flags = cluster.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let more = ["--user=anna", "--password-file=pw", "--connect-timeout=2s"];
+    let set = ["context", "set", "prod"];
+    vec![
+        said("context set", &[&set, &flags[..], &more].concat()),
+        said("context use", &["context", "use", "prod"]),
+        said("context list", &["context", "list"]),
+        said("context show", &["context", "show"]),
+        said("context remove", &["context", "remove", "prod"]),
+    ]
+}
+
+/// What `cert` says.
+fn cert_documents(pki: &Path) -> Vec<Seen> {
+    let pki = pki.to_str().unwrap();
+    let ca = format!("{pki}/client-ca.pem");
+    let documents = |what: &str, words: &[&str]| {
+        let (code, documents, said) = run(&[words, &["-o", "json"]].concat());
+        assert_eq!(code, 0, "{what}: {said}");
+        Seen::new(what, documents)
+    };
+    vec![
+        documents("cert init", &["cert", "init", "--out", pki]),
+        documents(
+            "cert issue",
+            &["cert", "issue", "--out", pki, "--name=n", "--days=60"],
+        ),
+        documents(
+            "cert renew",
+            &["cert", "renew", "--out", pki, "--before=80"],
+        ),
+        documents("cert check", &["cert", "check", &ca]),
+    ]
+}
+
+/// What is said of and to a node of this machine, which is stopped for it.
+fn offline_documents(cluster: &mut Cluster, node: usize, seen: &mut Vec<Seen>) {
+    let folder = cluster.folder.path().to_owned();
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let node = &mut cluster.nodes[node];
+    let admin = node.admin.to_string();
+    let (_, drained, _) = run(&["drain", "--admin", &admin, "-o", "json"]);
+    seen.push(Seen::new("drain", drained));
+    node.stop();
+    let data = node.data_dir.to_str().unwrap().to_owned();
+    let [new, other, backup] = [file("new"), file("other"), file("backup")];
+    let id = "--cluster-id=01234567-89ab-cdef-0011-223344556677";
+    let new = [
+        "--name=n1",
+        "--initial-cluster=n1=10.0.0.1:7401",
+        "--data-dir",
+        &new,
+        id,
+    ];
+    let restore = [&["offline", "snapshot", "restore", &backup], &new[..]].concat();
+    let flag = "--yes-lose-what-others-had";
+    let clear = ["leader-lease", "clear", "--data-dir", &data];
+    for (what, words) in [
+        (
+            "offline check",
+            vec!["offline", "check", "--data-dir", &data],
+        ),
+        (
+            "offline hashkv",
+            vec!["offline", "hashkv", "--data-dir", &data],
+        ),
+        (
+            "offline dump-kv",
+            vec!["offline", "dump-kv", "--data-dir", &data],
+        ),
+        (
+            "offline dump-log",
+            vec!["offline", "dump-log", "--data-dir", &data],
+        ),
+        ("offline snapshot restore", restore),
+        (
+            "offline force-new-cluster",
+            vec![
+                "offline",
+                "force-new-cluster",
+                "--data-dir",
+                &data,
+                "--new-data-dir",
+                &other,
+                "--name=n1",
+                id,
+                flag,
+            ],
+        ),
+        ("leader-lease clear, of nothing", clear.to_vec()),
+        (
+            "leader-lease clear",
+            [&clear[..], &["--yes-the-cause-is-gone"]].concat(),
+        ),
+    ] {
+        if what == "leader-lease clear" {
+            fs::write(node.data_dir.join("leader-lease.tripped"), "").unwrap();
+        }
+        let (_, documents, said) = run(&[&words[..], &["-o", "json"]].concat());
+        assert!(!documents.is_empty(), "{what}: {said}");
+        seen.push(Seen::new(what, documents));
+    }
+}
+
+/// The first lines of a command that does not end by itself.
+fn until(cluster: &Cluster, words: &[&str], lines: usize) -> String {
+    let mut command = leasehold_command();
+    let mut child = command
+        .args(cluster.flags())
+        .args(words)
+        .args(["-o", "json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let lines: Vec<String> = out.lines().take(lines).map(Result::unwrap).collect();
+    send(&child, Signal::TERM);
+    child.wait().unwrap();
+    lines.join("\n")
 }
 
 /// What a command says that is given `input`.

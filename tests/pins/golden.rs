@@ -8,8 +8,12 @@ const CONTEXT: usize = 2;
 
 /// Compares `found` with the golden file of this name; with `UPDATE_PINS=1` it writes the file.
 pub(crate) fn check(name: &str, found: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pins");
-    let path = folder.join(name);
+    check_file(&format!("tests/pins/{name}"), found);
+}
+
+/// The same of a file anywhere in the tree: `name` is its way from the root.
+pub(crate) fn check_file(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("UPDATE_PINS").is_some() {
         fs::write(&path, found).expect("the golden file can be written");
         return;
@@ -17,7 +21,7 @@ pub(crate) fn check(name: &str, found: &str) {
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "tests/pins/{name} differs. If that is intended, UPDATE_PINS=1 writes it anew.\n{}",
+        "{name} differs. If that is intended, UPDATE_PINS=1 writes it anew.\n{}",
         difference(&expected, found)
     );
 }
