@@ -338,8 +338,7 @@ Exits with 1 if a check fails.")]
     },
     /// Name clusters, and choose the one that commands use
     #[command(after_help = "Examples:
-  leasehold context set prod --endpoints 10.0.0.1:7400 --cacert client-ca.pem --cert app.pem \
-    --key app.key
+  leasehold context list
   leasehold context use prod
   leasehold --context prod get foo")]
     Context {
