@@ -59,6 +59,7 @@ mod supervised;
 mod tables;
 mod traces;
 mod transactions;
+mod tutorial;
 mod verify;
 mod warnings;
 mod watches;
