@@ -2,7 +2,6 @@
 //! move with the machine and its mood, ratios of neighbours much less.
 
 use std::io::Write;
-use std::time::Duration;
 
 use leasehold::bench::generator::Plan;
 use leasehold::bench::keep_alive::Renewals;
@@ -10,8 +9,8 @@ use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Report, Run};
 use leasehold::bench::watch::Report as WatchReport;
 use leasehold::bench::{keep_alive, mixed, watch};
-use leasehold::cli::arguments::GlobalArgs;
 use leasehold::cli::arguments::bench::{LoadArgs, LoadTarget, RenewalArgs, WatchLoadArgs};
+use leasehold::cli::arguments::{GlobalArgs, TIMEOUT_USUAL};
 use leasehold::cli::connection::{Surroundings, Target};
 use leasehold::cli::failure::Failure;
 
@@ -22,7 +21,7 @@ use crate::etcd::EtcdConnector;
 fn find(
     peer: &PeerArgs,
     whom: LoadTarget,
-    timeout: Duration,
+    global: &GlobalArgs,
 ) -> Result<Option<EtcdConnector>, Failure> {
     let Some(PeerKind::Etcd) = peer.peer else {
         return Ok(None);
@@ -30,6 +29,7 @@ fn find(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let timeout = global.timeout.unwrap_or(TIMEOUT_USUAL);
     let found = EtcdConnector::find(&peer.peer_endpoints, whom, timeout);
     Ok(Some(runtime.block_on(found)?))
 }
@@ -60,7 +60,7 @@ pub(crate) fn mixed(
     let plan = mixed::plan(reads, load, global)?;
     let progress = Progress::new(load.quiet);
     let ours = mixed::connector(load, global)?;
-    let theirs = find(peer, load.target, global.timeout)?;
+    let theirs = find(peer, load.target, global)?;
     if !load.no_fill {
         mixed::fill(&ours, &plan, progress)?;
         if let Some(theirs) = &theirs {
@@ -92,7 +92,7 @@ pub(crate) fn keep_alive(
     let (load, leases, batch) = (&renewals.load, renewals.leases, renewals.batch);
     let plan = mixed::plan(0.0, load, global)?;
     let ours = Renewals::new(mixed::connector(load, global)?, leases, batch);
-    let theirs = find(peer, load.target, global.timeout)?;
+    let theirs = find(peer, load.target, global)?;
     let theirs = theirs.map(|theirs| Renewals::new(theirs, leases, batch));
     let progress = Progress::new(load.quiet);
     keep_alive::begin(renewals, progress);
@@ -123,7 +123,7 @@ pub(crate) fn watch(
     }
     let target = Target::find(global, &Surroundings::of_process(global)?)?;
     let ours = watch::store(target, load);
-    let theirs = find(peer, LoadTarget::Leader, global.timeout)?;
+    let theirs = find(peer, LoadTarget::Leader, global)?;
     let progress = Progress::new(load.quiet);
     let runtime = watch::runtime()?;
     let mut report = WatchReport::begin(load);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::arguments::GlobalArgs;
+use super::arguments::{GlobalArgs, TIMEOUT_USUAL};
 use super::contexts::{Context, Contexts, ContextsError, DEV};
 use super::failure::Failure;
 use super::password;
@@ -96,9 +96,6 @@ pub struct Surroundings {
     /// The development cluster that runs now, where no context is used.
     pub dev: Option<DevCluster>,
 }
-
-/// Deadline for a request where nothing else is said.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Surroundings {
     /// What surrounds this process, with the context or the development cluster that is asked for.
@@ -201,7 +198,7 @@ impl Target {
                     ))
                 })
             };
-        let timeout = global.timeout.or(context.timeout).unwrap_or(TIMEOUT);
+        let timeout = global.timeout.or(context.timeout).unwrap_or(TIMEOUT_USUAL);
         Ok(Self {
             endpoints,
             cacert: file(

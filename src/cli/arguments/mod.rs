@@ -49,6 +49,9 @@ Examples:
 Exit codes: 0 success, 1 refused, 2 usage error, 3 cannot connect, 4 outcome unknown, 5 not found,
 6 lease or lock lost, 7 (serve) removed from the cluster, 8 (lock) not acquired within --wait";
 
+/// Deadline for a request where nothing else is said.
+pub const TIMEOUT_USUAL: Duration = Duration::from_secs(5);
+
 /// Under which the help lists what [`GlobalArgs`] holds.
 pub const CONNECTION_HEADING: &str = "Connection and output";
 

@@ -37,8 +37,10 @@ fn what_is_written_is_what_is_read() {
     assert_eq!(prod.connect_timeout, Some(Duration::from_millis(500)));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("below").join("contexts.toml");
-    let mut odd = Context::default();
-    odd.user = Some("a \"quoted\" \\ name\n".to_owned());
+    let odd = Context {
+        user: Some("a \"quoted\" \\ name\n".to_owned()),
+        ..Context::default()
+    };
     let mut moved = Contexts { path, ..contexts };
     moved.all.insert("odd".to_owned(), odd);
     moved.save().unwrap();
