@@ -67,10 +67,8 @@ fn taken(key: &'static str) -> String {
         let error = error.to_string();
         let refused = format!("{key} = `{probe}`: ");
         let words = error.split_once(&refused).map(|(_, words)| {
-            let words = words.strip_prefix(&format!("`{probe}` is not an address: "));
-            words
-                .unwrap_or(error.split_once(&refused).unwrap().1)
-                .to_owned()
+            let of_address = words.strip_prefix(&format!("`{probe}` is not an address: "));
+            of_address.unwrap_or(words).to_owned()
         });
         if let Some(words) = words.filter(|words| !said.contains(words)) {
             said.push(words);
