@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{Cluster, eventually, leasehold_command};
+use crate::harness::{Cluster, eventually, leasehold_command, write_secret};
 
 /// A user with a home, and nothing else.
 struct User {
@@ -129,6 +129,19 @@ fn a_file_of_contexts_that_cannot_be_trusted_or_read_is_refused_by_who_needs_it(
         "{said}"
     );
     assert_eq!(user.types(&["version"], &[]).0, 0, "which asks no cluster");
+    // The password in a context is its user's, and is not tried for another.
+    let secret = user.home.path().join("anna.pw");
+    write_secret(&secret, "annas\n");
+    fs::remove_file(&file).unwrap();
+    let [secret, file] = [&secret, &file].map(|it| it.to_str().unwrap());
+    let login = ["--user", "anna", "--password-file", secret];
+    let pki = ["--cacert", file, "--cert", file, "--key", file];
+    user.gets(&[&set[..], &login, &pki].concat(), &[]);
+    let (code, _, said) = user.types(&["get", "k", "--context", "a", "--user", "bob"], &[]);
+    assert!(
+        code == 2 && said.contains("the password of bob is missing"),
+        "{said}"
+    );
     let other = user.home.path().join("other.toml");
     let other = other.to_str().unwrap();
     user.gets(&[&set[..], &["--contexts", other]].concat(), &[]);
