@@ -147,7 +147,7 @@ pub enum Operation {
     /// Grants a lease and attaches a key to it.
     PutWithNewLease {
         /// The lease.
-        grant: LeaseGrant,
+        grant: Box<LeaseGrant>,
         /// The key, and its value.
         put: PutRequest,
     },
@@ -450,7 +450,7 @@ mod tests {
                     author: None,
                     session: None,
                     operation: Operation::PutWithNewLease {
-                        grant: lease_grant(),
+                        grant: Box::new(lease_grant()),
                         put: PutRequest::default(),
                     },
                 },

@@ -52,7 +52,7 @@ mod tests {
             Operation::Put(PutRequest::default()),
             Operation::LeaseGrant(LeaseGrant::default()),
             Operation::PutWithNewLease {
-                grant: LeaseGrant::default(),
+                grant: Box::default(),
                 put: PutRequest::default(),
             },
             txn(put()),

@@ -81,7 +81,7 @@ impl Node {
                 ttl_ms: self.leases.ttl_ms(*ttl_ms)?,
             },
             Request::PutWithNewLease(grant, put) => Operation::PutWithNewLease {
-                grant: self.leases.grant(grant)?,
+                grant: Box::new(self.leases.grant(grant)?),
                 put: put.clone(),
             },
             _ => unreachable!("these are the writes of leases"),

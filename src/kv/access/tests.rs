@@ -190,7 +190,7 @@ fn no_write_of_whoever_has_nothing_takes_effect() {
         Operation::LeaseRevoke(lease),
         Operation::LeaseUpdateTtl { lease, ttl_ms: 5 },
         Operation::PutWithNewLease {
-            grant: grant(8),
+            grant: Box::new(grant(8)),
             put: put("k"),
         },
     ];
@@ -365,7 +365,7 @@ fn a_lease_is_granted_to_whoever_may_write_some_key() {
     assert_eq!(denied.detail, said);
     let before = kv::progress(&machine.store).unwrap().leases;
     let both = |key| Operation::PutWithNewLease {
-        grant: grant(74),
+        grant: Box::new(grant(74)),
         put: put(key),
     };
     for operation in [Operation::LeaseGrant(grant(74)), both("a/1"), both("a/w/1")] {
@@ -402,7 +402,7 @@ fn a_user_has_so_many_leases_and_no_more_until_one_is_gone() {
     }
     assert_eq!(granted(&mut machine, "anna", 73), full);
     let both = Operation::PutWithNewLease {
-        grant: of_two(73),
+        grant: Box::new(of_two(73)),
         put: put("a/w/1"),
     };
     assert_eq!(

@@ -521,7 +521,7 @@ fn machine_with_everything() -> Machine {
         per_user_max: 0,
     };
     let leased = Operation::PutWithNewLease {
-        grant,
+        grant: Box::new(grant),
         put: PutRequest {
             key: text("leased"),
             value: text("1"),

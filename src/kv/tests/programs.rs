@@ -239,7 +239,7 @@ fn an_operation() -> impl Strategy<Value = Operation> {
         1 => (a_lease(), 1u64..9)
             .prop_map(|(lease, ttl_ms)| Operation::LeaseUpdateTtl { lease, ttl_ms }),
         2 => (a_grant(), a_put())
-            .prop_map(|(grant, put)| Operation::PutWithNewLease { grant, put }),
+            .prop_map(|(grant, put)| Operation::PutWithNewLease { grant: Box::new(grant), put }),
         1 => an_alarm(),
     ]
 }
