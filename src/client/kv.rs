@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use super::deadline::deadline_after;
 use super::endpoint::with_port;
-use super::request::parts;
 use super::response::unexpected_response;
 use super::route::{Errand, PointAttempt};
 use super::{
@@ -12,7 +11,7 @@ use super::{
 };
 use crate::api::{
     Consistency, DeleteRangeRequest, Error, KeyRange, Outcome, PutRequest, RangeRequest, Request,
-    ResponseBody, validate,
+    ResponseBody,
 };
 use crate::wire::point::{PointCall, Projection};
 
@@ -55,7 +54,15 @@ impl Client {
         options: Option<GetOptions>,
     ) -> Result<GetResponse, Error> {
         let options = options.unwrap_or_default();
-        let key = options.selector.start(key.as_ref())?;
+        let own_key = options.selector.start(key.as_ref())?;
+        let full_key;
+        let key = match &self.namespace {
+            None => own_key,
+            Some(namespace) => {
+                full_key = namespace.key(own_key);
+                &full_key[..]
+            }
+        };
         let endpoint = options.endpoint.as_deref().map(with_port).transpose()?;
         let asked = &options.request;
         let defaults = &self.inner.options;
@@ -66,7 +73,7 @@ impl Client {
             && options.selector.range == KeyRange::Single
             && asked.is_point()
             && consistency != Consistency::Serializable
-            && !key.is_empty()
+            && !own_key.is_empty()
             && key.len() <= defaults.limits.key_bytes_max;
         let mut first = None;
         if is_plain {
@@ -84,17 +91,16 @@ impl Client {
                 .try_point(&mut call, timeout, deadline)
                 .await
             {
-                PointAttempt::Found(found) => return Ok(found.into()),
+                PointAttempt::Found(found) => return self.received_one(found.into()),
                 PointAttempt::Failed(attempt) => first = Some(attempt),
                 PointAttempt::Not => {}
             }
         }
-        let request = Request::Range(RangeRequest {
-            key: Bytes::copy_from_slice(key),
+        let request = self.prepared(Request::Range(RangeRequest {
+            key: Bytes::copy_from_slice(own_key),
             range: options.selector.range,
             ..options.request
-        });
-        validate(&request, &defaults.limits)?;
+        }))?;
         let errand = Errand {
             request,
             consistency,
@@ -105,7 +111,8 @@ impl Client {
         };
         // Boxed, so that the future of the fast path stays small.
         let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));
-        let (header, body) = rest.await.map(parts).map_err(|failed| failed.error)?;
+        let response = rest.await.map_err(|failed| failed.error)?;
+        let (header, body) = self.received(response, Outcome::NotApplied)?;
         match body {
             ResponseBody::Range(range) => Ok(GetResponse {
                 header,

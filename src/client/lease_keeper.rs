@@ -284,7 +284,10 @@ impl Task {
         let Some(client) = self.client.upgrade() else {
             return false;
         };
-        let client = Client { inner: client };
+        let client = Client {
+            inner: client,
+            namespace: None,
+        };
         if client.inner.router.pool().is_closed() {
             return false;
         }

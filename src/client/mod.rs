@@ -51,6 +51,7 @@ mod lease_keeper;
 mod link;
 mod login;
 mod members;
+mod namespace;
 mod node;
 mod options;
 mod pool;
@@ -109,6 +110,7 @@ pub use crate::api::WatchEvent;
 use self::credentials::Credentials;
 use self::endpoint::{invalid, with_port};
 use self::login::Login;
+use self::namespace::Namespace;
 use self::pool::Pool;
 use self::route::{Router, seed};
 use self::session::Session;
@@ -118,10 +120,12 @@ const AUTO_SYNC_MIN: Duration = Duration::from_millis(100);
 /// Delay between the first connection attempts to successive endpoints.
 const CONNECT_STAGGER: Duration = Duration::from_millis(100);
 
-/// A connection to a cluster. Cheap to clone: all clones are one client.
+/// A connection to a cluster. Cheap to clone: all clones are one client, as are those
+/// [with a namespace](Client::with_namespace).
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
+    namespace: Option<Namespace>,
 }
 
 #[derive(Debug)]
@@ -225,6 +229,7 @@ impl Client {
                 keeping: OnceLock::new(),
                 keepers: AtomicU64::new(1),
             }),
+            namespace: None,
         };
         client.reach_one().await?;
         let interval = client.inner.options.auto_sync_interval;

@@ -6,8 +6,7 @@ use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, StatusResponse};
 use crate::api::{
-    Consistency, Error, LeaderLeaseReport, Outcome, Request, Response, ResponseBody,
-    ResponseHeader, validate,
+    Consistency, Error, LeaderLeaseReport, Outcome, Request, Response, ResponseBody, ResponseHeader,
 };
 use crate::types::NodeId;
 
@@ -100,9 +99,9 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Response, Error> {
         let endpoint = with_port(&endpoint.into())?;
-        validate(&request, &self.inner.options.limits)?;
+        let is_write = request.is_write();
         let errand = Errand {
-            request,
+            request: self.prepared(request)?,
             consistency,
             min_revision: 0,
             ticket: None,
@@ -110,7 +109,13 @@ impl Client {
             only: Some(&endpoint),
         };
         let response = self.inner.router.run(errand).await;
-        response.map_err(|failed| failed.error)
+        let response = response.map_err(|failed| failed.error)?;
+        let outcome = match is_write {
+            true => Outcome::Applied,
+            false => Outcome::NotApplied,
+        };
+        let (header, body) = self.received(response, outcome)?;
+        Ok(Response { header, body })
     }
 
     /// Transfers leadership to `target`, or to the most up-to-date voter.

@@ -10,7 +10,7 @@ use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, GetOptions};
 use crate::api::{
-    Consistency, Error, KeyRange, KeyValue, Outcome, RangeRequest, Request, ResponseBody, validate,
+    Consistency, Error, KeyRange, KeyValue, Outcome, RangeRequest, Request, ResponseBody,
 };
 
 #[cfg(doc)]
@@ -75,8 +75,7 @@ impl Client {
             range: options.selector.range,
             ..options.request
         };
-        let checked = Request::RangePage(request.clone());
-        validate(&checked, &defaults.limits)?;
+        self.prepared(Request::RangePage(request.clone()))?;
         let (_, end) = request.range.bounds(&request.key);
         if request.range == KeyRange::Prefix {
             // Later pages start at another key, from which the end of the prefix cannot be derived.
@@ -129,7 +128,9 @@ impl RangeStream {
     /// Requests the next page. The stream's state changes only when the page has arrived.
     async fn fetch(&mut self) -> Result<(), Error> {
         let errand = Errand {
-            request: Request::RangePage(self.request.clone()),
+            request: self
+                .client
+                .prepared(Request::RangePage(self.request.clone()))?,
             consistency: self.consistency,
             min_revision: self.min_revision,
             ticket: None,
@@ -138,8 +139,9 @@ impl RangeStream {
         };
         let answer = self.client.inner.router.run(errand).await;
         let response = answer.map_err(|failed| failed.error)?;
-        let ResponseBody::RangePage(page) = response.body else {
-            return Err(unexpected_response(&response.body, Outcome::NotApplied));
+        let (_, body) = self.client.received(response, Outcome::NotApplied)?;
+        let ResponseBody::RangePage(page) = body else {
+            return Err(unexpected_response(&body, Outcome::NotApplied));
         };
         self.revision = Some(page.revision);
         self.request.revision = page.revision;

@@ -13,7 +13,7 @@ use super::route::{Errand, RequestFailure, describe};
 use super::session::{Session, Ticket};
 use crate::api::{
     Consistency, Error, ErrorKind, Outcome, Request, RequestKind, Response, ResponseBody,
-    ResponseHeader, validate,
+    ResponseHeader,
 };
 
 impl Client {
@@ -82,18 +82,17 @@ impl Client {
         min_revision: i64,
         timeout: Option<Duration>,
     ) -> Result<(ResponseHeader, ResponseBody), Error> {
-        let options = &self.inner.options;
-        validate(&request, &options.limits)?;
         let errand = Errand {
-            request,
+            request: self.prepared(request)?,
             consistency,
             min_revision,
             ticket: None,
-            timeout: timeout.unwrap_or(options.timeout),
+            timeout: timeout.unwrap_or(self.inner.options.timeout),
             only: None,
         };
         let response = self.inner.router.run(errand).await;
-        response.map(parts).map_err(|failed| failed.error)
+        let response = response.map_err(|failed| failed.error)?;
+        self.received(response, Outcome::NotApplied)
     }
 
     pub(super) async fn write(
@@ -102,7 +101,7 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<(ResponseHeader, ResponseBody), Error> {
         let options = &self.inner.options;
-        validate(&request, &options.limits)?;
+        let request = self.prepared(request)?;
         let timeout = timeout.unwrap_or(options.timeout);
         let deadline = deadline_after(timeout);
         let mut sessions = 0;
@@ -123,7 +122,7 @@ impl Client {
                 only: None,
             };
             let failed = match self.inner.router.run(errand).await {
-                Ok(response) => return Ok(parts(response)),
+                Ok(response) => return self.received(response, Outcome::Applied),
                 Err(failed) => failed,
             };
             let Some(ticket) = ticket else {

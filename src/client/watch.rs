@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::deadline::deadline_after;
 use super::selector::{Selector, selects_keys};
 use crate::api::{
-    Error, ErrorKind, KeyValue, Request, WatchCursor, WatchEnd, WatchEvent, WatchRequest, validate,
+    Error, ErrorKind, KeyValue, Request, WatchCursor, WatchEnd, WatchEvent, WatchRequest,
 };
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
@@ -348,12 +348,7 @@ impl Client {
         options: Option<WatchOptions>,
     ) -> Result<Watcher, Error> {
         let options = options.unwrap_or_default();
-        let request = options.request(key.as_ref())?;
-        let asked = Request::Watch {
-            watch_id: 0,
-            watch: request.clone(),
-        };
-        validate(&asked, &self.inner.options.limits)?;
+        let request = self.prepared_watch(options.request(key.as_ref())?)?;
         let endpoint = match &options.endpoint {
             Some(endpoint) => Some(super::with_port(endpoint)?),
             None => None,
@@ -595,7 +590,7 @@ impl Task {
                 message = open.stream.next() => message,
                 () = self.events.closed() => return End::Dropped,
             };
-            let event = match message {
+            let mut event = match message {
                 Ok(message) => match self.cursor.take(message) {
                     Ok(Some(event)) => event,
                     Ok(None) => continue,
@@ -612,6 +607,9 @@ impl Task {
                     ));
                 }
             };
+            if let Err(error) = self.client.received_event(&mut event) {
+                return End::Over(error);
+            }
             if let Err(end) = self.offer(event).await {
                 return end;
             }

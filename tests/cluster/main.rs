@@ -42,6 +42,7 @@ mod locks;
 mod members;
 mod metrics;
 mod mixed_copies;
+mod namespaces;
 mod once;
 mod pins;
 mod quota;

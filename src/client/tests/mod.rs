@@ -2,6 +2,7 @@ mod cached_kv;
 mod home;
 mod leases;
 mod members;
+mod namespaces;
 mod outages;
 mod queues;
 mod recipes;
