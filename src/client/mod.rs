@@ -52,6 +52,7 @@ mod link;
 mod login;
 mod members;
 mod namespace;
+mod newest;
 mod node;
 mod options;
 mod pool;
@@ -219,7 +220,7 @@ impl Client {
             options.connect_timeout,
             options.login.clone().map(Login::new),
         );
-        let router = Router::new(pool, endpoints, options.retry, seed());
+        let router = Router::new(pool, endpoints, options.retry, options.monotonic, seed());
         let client = Self {
             inner: Arc::new(Inner {
                 options,

@@ -28,6 +28,7 @@ pub struct ConnectOptions {
     pub(super) login: Option<Means>,
     pub(super) auto_sync_interval: Duration,
     pub(super) keep_alive: KeepAliveOptions,
+    pub(super) monotonic: bool,
 }
 
 impl Default for ConnectOptions {
@@ -44,6 +45,7 @@ impl Default for ConnectOptions {
             login: None,
             auto_sync_interval: Duration::from_secs(30),
             keep_alive: KeepAliveOptions::default(),
+            monotonic: true,
         }
     }
 }
@@ -116,6 +118,18 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_auto_sync_interval(mut self, interval: Duration) -> Self {
         self.auto_sync_interval = interval;
+        self
+    }
+
+    /// Whether no read of this client shows an older state than it has seen before, in a reply or an
+    /// event, whichever node answers. Only [`Consistency::Serializable`] and
+    /// [`Consistency::MaxStaleness`] could, and initial states of watches: they are then read at another
+    /// node, and fail with [`ErrorKind::FutureRevision`] if none that can be reached is new enough by
+    /// the deadline. Reads at a given revision and at a given node ([`GetOptions::with_endpoint`]) are
+    /// left alone. Default: true.
+    #[must_use]
+    pub fn with_monotonic(mut self, monotonic: bool) -> Self {
+        self.monotonic = monotonic;
         self
     }
 
@@ -404,7 +418,9 @@ impl GetOptions {
     /// Waits until the node that serves the read has applied this revision. A caller that passes
     /// the newest revision it has seen (in the header of a reply) never reads older state,
     /// whichever node answers and regardless of clocks. If the node does not reach the revision in
-    /// time, the read fails with [`ErrorKind::FutureRevision`]. Default: 0, no minimum.
+    /// time, the read fails with [`ErrorKind::FutureRevision`]. One client does that by itself
+    /// ([`ConnectOptions::with_monotonic`]); this is for what another one has seen. Default: 0, no
+    /// minimum.
     #[must_use]
     pub fn with_min_revision(mut self, revision: i64) -> Self {
         self.min_revision = revision;

@@ -15,6 +15,7 @@ use crate::client::credentials::Credentials;
 use crate::client::link::Link;
 use crate::client::login;
 use crate::client::login::Login;
+use crate::client::newest::NewestRevisions;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{
     CloseCode, ConnectError, ConnectionLost, Endpoint, FrameStream, IdentityError, StreamError,
@@ -50,6 +51,7 @@ pub(super) struct Pool {
     connect_timeout: Duration,
     login: Option<Login>,
     entries: Mutex<BTreeMap<String, Entry>>,
+    newest: NewestRevisions,
     /// How often a way to the cluster appeared that was not there before.
     news: watch::Sender<u64>,
     closed: AtomicBool,
@@ -81,6 +83,7 @@ impl Pool {
             connect_timeout,
             login,
             entries: Mutex::default(),
+            newest: NewestRevisions::default(),
             news: watch::Sender::new(0),
             closed: AtomicBool::new(false),
         })
@@ -282,7 +285,9 @@ impl Pool {
                 .map_err(|lost| lost_error(address, &lost))?;
             let member_id = welcome.member_id;
             tracing::debug!(address, member = %member_id, name = welcome.name, "connected");
-            let link = Link::new(connection, welcome, first, second, self.limits);
+            let newest = self.newest.of(welcome.bootstrap);
+            let streams = (first, second);
+            let link = Link::new(connection, welcome, newest, streams, self.limits);
             if let Some(login) = &self.login {
                 let deadline = deadline_after(self.connect_timeout);
                 match login.log_in(&link, deadline).await {

@@ -29,6 +29,7 @@ use crate::client::addresses::Addresses;
 use crate::client::home::{HOME_PATIENCE, Home};
 use crate::client::known_node::KnownNode;
 use crate::client::link::{BrokenCause, Link, LinkFailure};
+use crate::client::newest::{may_be_old, may_fall_back};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::session::Ticket;
@@ -110,6 +111,8 @@ pub(super) struct Router {
     pool: Arc<Pool>,
     addresses: Arc<Addresses>,
     retry: RetryPolicy,
+    /// No read falls back behind what was seen.
+    is_monotonic: bool,
     /// The leader when the member list was last requested, and the time of that.
     refreshed: Mutex<Option<(NodeId, Instant)>>,
     leader: ArcSwapOption<KnownNode>,
@@ -156,12 +159,14 @@ impl Router {
         pool: Arc<Pool>,
         endpoints: Vec<String>,
         retry: RetryPolicy,
+        is_monotonic: bool,
         seed: u64,
     ) -> Self {
         Self {
             pool,
             addresses: Arc::new(Addresses::new(endpoints)),
             retry,
+            is_monotonic,
             refreshed: Mutex::default(),
             leader: ArcSwapOption::empty(),
             home: Home::default(),
@@ -186,6 +191,11 @@ impl Router {
     /// Adds known members from a list that may be incomplete.
     pub(super) fn learn_more_members(&self, list: &MembersResponse) {
         self.addresses.learn_more(list);
+    }
+
+    /// Whether no read falls back behind what was seen.
+    pub(super) fn is_monotonic(&self) -> bool {
+        self.is_monotonic
     }
 
     pub(super) fn leader(&self) -> Option<Arc<KnownNode>> {
@@ -225,8 +235,15 @@ impl Router {
             _ => (timeout, deadline),
         };
         call.timeout_ms = timeout_ms(timeout);
+        let least = match self.is_monotonic && may_be_old(call.consistency) {
+            true => link.newest().get(),
+            false => 0,
+        };
         let failure = match link.read_point(call, until).await {
+            // Another node is asked.
+            Ok(Ok(found)) if found.header.revision < least => return PointAttempt::Not,
             Ok(Ok(found)) => {
+                link.newest().saw(found.header.revision);
                 self.learn_from_point(&found.header, &target, &link);
                 return PointAttempt::Found(found);
             }
@@ -291,6 +308,8 @@ impl Router {
         };
         let safety = frame.call.request.spec().safety(errand.ticket.is_some());
         let mut progress = Progress::new(safety);
+        progress.may_fall_back =
+            self.is_monotonic && errand.only.is_none() && may_fall_back(&frame.call);
         loop {
             progress.attempts += 1;
             progress.news = self.pool.news();
@@ -299,7 +318,7 @@ impl Router {
             } else {
                 let target = match errand.only {
                     Some(address) => Target::Other(address.to_string()),
-                    None => self.target(&frame.call, progress.attempts),
+                    None => self.target(&frame.call, &progress),
                 };
                 frame.call.session = errand.ticket.map(Ticket::call);
                 let until = target.until(deadline);
@@ -426,13 +445,21 @@ impl Router {
             return self.refused(error, address, &link, progress);
         }
         let repeats = progress.failed.safety() != Safety::Once;
+        let least = match progress.may_fall_back {
+            true => link.newest().get(),
+            false => 0,
+        };
         let answer = link.call(frame, repeats, deadline).await;
         if concerned && let Ok(answer) = &answer {
             link.throttle().answered(answer.as_ref().err());
         }
         match answer {
+            Ok(Ok(response)) if response.header.revision < least => {
+                self.behind(address, response.header.revision, least, progress)
+            }
             Ok(Ok(response)) => {
                 self.learn(&response.header, target, &link);
+                link.newest().saw(response.header.revision);
                 if let (Target::Home(_), Some(read)) = (target, response.header.read) {
                     self.home.served(read.path);
                 }
@@ -477,6 +504,25 @@ impl Router {
     async fn has_forward(&self, link: &Link, leader: NodeId, deadline: Instant) -> bool {
         let until = deadline.min(deadline_after(DIAL_PATIENCE));
         link.forward_to(leader, until).await.is_ok()
+    }
+
+    /// Handles a reply of an older state than this client has seen. The next to ask is the leader, if one
+    /// is known, then others: one after the other at once, and with waits after that.
+    fn behind(&self, target: &str, revision: i64, least: i64, progress: &mut Progress) -> Verdict {
+        progress.behind += 1;
+        self.pass_over(target);
+        let error = Error::not_applied(
+            ErrorKind::FutureRevision,
+            format!(
+                "{target} is at revision {revision}, and this client has seen {least} already: the node is behind, or \
+                 cut off from the others. A client with_monotonic(false) reads there nevertheless"
+            ),
+        );
+        let next = match progress.behind <= self.addresses.count() {
+            true => Next::ElsewhereNow,
+            false => Next::Elsewhere,
+        };
+        Verdict::Again(error, next)
     }
 
     /// Whether more may be sent on this connection, which has had refusals lately.
@@ -590,8 +636,8 @@ impl Router {
 
     /// The destination of an attempt: the node beside the client if that serves the read, the leader if it is
     /// known, otherwise the next address.
-    fn target(&self, call: &Call, attempt: u32) -> Target {
-        if attempt == 1
+    fn target(&self, call: &Call, progress: &Progress) -> Target {
+        if progress.attempts == 1
             && call.consistency == Consistency::Linearizable
             && call.request.spec().kind == RequestKind::Read
             && let Some((node, _)) = self.home.node(&self.pool, &self.addresses)
@@ -605,7 +651,7 @@ impl Router {
                     Consistency::Serializable | Consistency::MaxStaleness(_)
                 ));
         match self.leader.load_full() {
-            Some(leader) if !anyone => Target::Leader(leader),
+            Some(leader) if !anyone || progress.behind % 2 == 1 => Target::Leader(leader),
             _ => Target::Other(self.next()),
         }
     }
@@ -921,6 +967,10 @@ struct Progress {
     dials: usize,
     /// Number of logins.
     logins: u32,
+    /// A reply may be of an older state than this client has seen, which it must not be.
+    may_fall_back: bool,
+    /// Number of replies that were.
+    behind: usize,
     /// The news that the last attempt could know.
     news: u64,
     last: Option<Error>,
@@ -937,6 +987,8 @@ impl Progress {
             met_nobody: false,
             dials: 0,
             logins: 0,
+            may_fall_back: false,
+            behind: 0,
             news: 0,
             last: None,
         }

@@ -393,6 +393,14 @@ impl Client {
     }
 }
 
+/// Ends a watch at its node. If its stream has already ended, the error is of no interest.
+fn give_up(link: Arc<Link>, watch_id: u64) {
+    tokio::spawn(async move {
+        let request = Request::WatchCancel { watch_id };
+        let _ = link.control(request, deadline_after(BACK_OFF_MAX)).await;
+    });
+}
+
 /// The step at which an attempt to open a watch failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -414,11 +422,7 @@ impl Task {
                 ..
             } = open;
             drop(stream);
-            // If the stream has already ended, the error is of no interest.
-            tokio::spawn(async move {
-                let request = Request::WatchCancel { watch_id };
-                let _ = link.control(request, deadline_after(BACK_OFF_MAX)).await;
-            });
+            give_up(link, watch_id);
             let cause = match end {
                 End::Dropped => return,
                 End::Over(error) => return self.tell(Err(error)),
@@ -527,8 +531,10 @@ impl Task {
             && self.endpoint.is_none()
         {
             match error.kind {
-                // Another node may have capacity; the leader is the same.
-                ErrorKind::SlowDown { .. } => client.router.pass_over(&address),
+                // Another node may have capacity, or more of the log; the leader is the same.
+                ErrorKind::SlowDown { .. } | ErrorKind::FutureRevision => {
+                    client.router.pass_over(&address)
+                }
                 _ => client.router.avoid(&address),
             }
         }
@@ -539,6 +545,12 @@ impl Task {
         let client = &self.client.inner;
         let timeout = client.options.timeout;
         let watch = self.cursor.request();
+        let may_fall_back =
+            client.router.is_monotonic() && watch.initial_state && self.endpoint.is_none();
+        let least = match may_fall_back {
+            true => link.newest().get(),
+            false => 0,
+        };
         let opened = match link
             .open_watch(watch.clone(), deadline_after(timeout))
             .await
@@ -553,6 +565,16 @@ impl Task {
             opened => opened,
         };
         let (watch_id, revision, stream) = opened?;
+        if revision < least {
+            give_up(link, watch_id);
+            return Err(Error::not_applied(
+                ErrorKind::FutureRevision,
+                format!(
+                    "{address} is at revision {revision}, and this client has seen {least} already: its state is not that \
+                     which a watch begins with"
+                ),
+            ));
+        }
         Ok(OpenWatch {
             address: address.to_owned(),
             link,
@@ -607,6 +629,12 @@ impl Task {
                     ));
                 }
             };
+            if let WatchEvent::Synced { revision }
+            | WatchEvent::Events { revision, .. }
+            | WatchEvent::Progress { revision } = &event
+            {
+                open.link.newest().saw(*revision);
+            }
             if let Err(error) = self.client.received_event(&mut event) {
                 return End::Over(error);
             }

@@ -25,6 +25,7 @@ use crate::api::{
     Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, WatchRequest,
 };
 use crate::client::deadline::now;
+use crate::client::newest::NewestRevision;
 use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
 use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
@@ -71,6 +72,7 @@ pub(super) struct Link {
     connection: Connection,
     member_id: NodeId,
     bootstrap: Option<BootstrapId>,
+    newest: Arc<NewestRevision>,
     leader: Option<KnownLeader>,
     serves_reads: bool,
     small: Arc<Lane>,
@@ -93,8 +95,8 @@ impl Link {
     pub(super) fn new(
         connection: Connection,
         welcome: Welcome,
-        first: FrameStream,
-        second: FrameStream,
+        newest: Arc<NewestRevision>,
+        (first, second): (FrameStream, FrameStream),
         limits: FrameLimits,
     ) -> Arc<Self> {
         let signals = Arc::new(Signals::default());
@@ -126,6 +128,7 @@ impl Link {
             connection,
             member_id: welcome.member_id,
             bootstrap: welcome.bootstrap,
+            newest,
             leader: welcome.leader,
             serves_reads: welcome.serves_reads,
             small,
@@ -149,6 +152,11 @@ impl Link {
     /// Which bootstrap of its cluster the node at the other end comes from, if it knew when it was connected.
     pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
         self.bootstrap
+    }
+
+    /// The newest revision that this client has seen of that bootstrap.
+    pub(super) fn newest(&self) -> &NewestRevision {
+        &self.newest
     }
 
     /// Who led when it was connected, as far as the node at the other end knew.

@@ -40,7 +40,13 @@ fn where_nobody_is_connected_every_node_is_asked_before_any_is_asked_again() {
         let client = connect(&authority, &[&node]).await;
         let pool = client.inner.router.pool();
         let given = [1, 2, 3].map(|port| format!("127.0.0.1:{port}"));
-        let router = Router::new(Arc::clone(pool), given.to_vec(), RetryPolicy::default(), 1);
+        let router = Router::new(
+            Arc::clone(pool),
+            given.to_vec(),
+            RetryPolicy::default(),
+            true,
+            1,
+        );
         let learned = [4, 5].map(|port| format!("127.0.0.1:{port}"));
         router.learn_members(&members_at(&learned.each_ref().map(String::as_str)));
         // What was given comes first. And no request begins anew: this may be one, or ten.

@@ -2,6 +2,7 @@ mod cached_kv;
 mod home;
 mod leases;
 mod members;
+mod monotonic;
 mod namespaces;
 mod outages;
 mod queues;
