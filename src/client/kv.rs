@@ -55,14 +55,7 @@ impl Client {
     ) -> Result<GetResponse, Error> {
         let options = options.unwrap_or_default();
         let own_key = options.selector.start(key.as_ref())?;
-        let full_key;
-        let key = match &self.namespace {
-            None => own_key,
-            Some(namespace) => {
-                full_key = namespace.key(own_key);
-                &full_key[..]
-            }
-        };
+        let key = self.full_key(own_key);
         let endpoint = options.endpoint.as_deref().map(with_port).transpose()?;
         let asked = &options.request;
         let defaults = &self.inner.options;
@@ -81,7 +74,7 @@ impl Client {
                 timeout_ms: 0,
                 consistency,
                 min_revision: options.min_revision,
-                key,
+                key: &key,
                 wanted: Projection::of(asked.keys_only, asked.count_only),
                 limit: asked.limit,
             };

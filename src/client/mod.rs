@@ -52,6 +52,7 @@ mod link;
 mod login;
 mod members;
 mod namespace;
+mod namespaced;
 mod newest;
 mod node;
 mod options;
