@@ -51,6 +51,7 @@ mod lease_keeper;
 mod link;
 mod login;
 mod members;
+mod mirror;
 mod namespace;
 mod namespaced;
 mod newest;
@@ -94,6 +95,7 @@ pub use auth::{AuthClient, AuthToken};
 pub use kept_lease::{KeepAliveEvent, KeepAliveOptions, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
 pub use lease_keeper::LeaseKeeper;
+pub use mirror::{CopyReason, Mirror, MirrorCounts, MirrorEvent, MirrorOptions};
 pub use options::{
     CompactionOptions, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy,
     TlsOptions, TxnOptions,

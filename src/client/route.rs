@@ -35,7 +35,7 @@ use crate::client::pool::Pool;
 use crate::client::session::Ticket;
 use crate::sync::Mutex;
 use crate::transport::ConnectionLost;
-use crate::types::NodeId;
+use crate::types::{BootstrapId, NodeId};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{PointCall, PointReply};
 
@@ -191,6 +191,11 @@ impl Router {
     /// Adds known members from a list that may be incomplete.
     pub(super) fn learn_more_members(&self, list: &MembersResponse) {
         self.addresses.learn_more(list);
+    }
+
+    /// Which bootstrap of its cluster the known leader comes from, if that is known.
+    pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
+        self.leader()?.link.upgrade()?.bootstrap()
     }
 
     /// Whether no read falls back behind what was seen.

@@ -41,6 +41,7 @@ mod lockout;
 mod locks;
 mod members;
 mod metrics;
+mod mirrors;
 mod mixed_copies;
 mod namespaces;
 mod once;

@@ -11,6 +11,7 @@ pub mod leader_lease;
 pub mod lease;
 pub mod lock;
 pub mod member;
+pub mod mirror;
 pub mod offline;
 pub mod snapshot;
 
@@ -33,6 +34,7 @@ use self::leader_lease::LeaderLeaseCommand;
 use self::lease::LeaseCommand;
 use self::lock::{ElectArgs, LockArgs};
 use self::member::MemberCommand;
+use self::mirror::MirrorArgs;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
 use super::runtime::DevName;
@@ -379,13 +381,17 @@ Exits with 1 if a check fails.")]
   leasehold bench put --clients 64"
     )]
     Check(ElsewhereArgs),
-    /// See `leasehold snapshot save` and `leasehold watch`
-    #[command(
-        hide = true,
-        after_help = "Example:
-  leasehold watch --prefix / --rev 1234"
-    )]
-    MakeMirror(ElsewhereArgs),
+    /// Copy a prefix to another cluster, and follow every change until stopped
+    #[command(after_help = "\
+How far the copy is stands in a key of the destination, so this may be stopped and started again at any time: every revision is copied once, and whole. If the source has compacted what comes next, everything is compared again, and what differs is written.
+
+All keys of the destination with the prefix belong to the mirror: those that the source does not have are deleted. Leases are not copied. Lines on standard error say what was done.
+
+Examples:
+  leasehold make-mirror --prefix config/ 10.1.0.1:7400 \\
+      --dest-cacert dest/client-ca.pem --dest-cert dest/app.pem --dest-key dest/app.key
+  leasehold make-mirror --prefix config/ --dest-prefix eu/config/ --dest-dev other")]
+    MakeMirror(MirrorArgs),
     /// Print the version of this binary
     #[command(after_help = "Examples:
   leasehold version

@@ -19,11 +19,6 @@ pub(super) fn place(command: &Command) -> Option<&'static str> {
             "use `leasehold bench` to measure a cluster, `leasehold doctor` to look for what is \
              wrong with it, and `leasehold verify lease` for what this hardware can do"
         }
-        Command::MakeMirror(_) => {
-            "there is no mirror: `leasehold snapshot save` copies a cluster at one revision, and \
-             `leasehold watch --prefix KEY --rev REVISION` follows it from there. A copy in the same \
-             cluster is a learner: `leasehold member add NAME --peer-urls HOST:PORT --learner`"
-        }
         Command::Snapshot {
             command: SnapshotCommand::Restore(_),
         } => {

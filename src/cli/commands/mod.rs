@@ -12,6 +12,7 @@ mod lease_top;
 mod lock;
 mod man;
 mod member;
+mod mirror;
 mod offline;
 mod request;
 mod rest;
@@ -81,6 +82,9 @@ pub fn run(
             runtime()?.block_on(doctor::run(&arguments, global, &surroundings, out))
         }
         Command::Drain(arguments) => drain::run(&arguments, global, out),
+        Command::MakeMirror(arguments) => {
+            runtime()?.block_on(mirror::run(arguments, global, connector))
+        }
         Command::Snapshot {
             command: SnapshotCommand::Status(arguments),
         } => snapshot::status(&arguments, global.output, out),

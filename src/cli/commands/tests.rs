@@ -276,7 +276,6 @@ fn what_is_done_elsewhere_says_where() {
     for (line, expected) in [
         ("defrag --cluster", "compaction --physical"),
         ("check perf --load s", "leasehold bench"),
-        ("make-mirror h9:7400", "leasehold watch --prefix"),
         (
             "snapshot restore b.db --data-dir d",
             "offline snapshot restore",

@@ -74,4 +74,5 @@ pub use registry::{Instance, Registration, Registry, RegistryEvent, RegistryWatc
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use session::Session;
+pub(super) use session::passes;
 pub use stm::{Commit, Isolation, Stm, Transaction};

@@ -253,7 +253,7 @@ impl WeakSession {
 }
 
 /// Whether a retry may succeed.
-pub(super) fn passes(error: &Error) -> bool {
+pub(in crate::client) fn passes(error: &Error) -> bool {
     error.is_retryable()
         || error.outcome == Outcome::Unknown
         || matches!(

@@ -1,0 +1,166 @@
+//! `leasehold make-mirror`: copies a prefix to another cluster, and follows every change.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use crate::api::Error;
+use crate::cli::arguments::GlobalArgs;
+use crate::cli::arguments::mirror::MirrorArgs;
+use crate::cli::connection::{Connection, Connector, Surroundings, Target};
+use crate::cli::failure::Failure;
+use crate::cli::signals::Stop;
+use crate::client::{Mirror, MirrorCounts, MirrorEvent, MirrorOptions};
+
+/// At most this often a line says what was copied.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Mirrors until it is asked to stop.
+///
+/// # Errors
+/// What ended it.
+pub(super) async fn run(
+    arguments: MirrorArgs,
+    global: &GlobalArgs,
+    connector: &impl Connector,
+) -> Result<(), Failure> {
+    let source = Target::find(global, &Surroundings::of_process(global)?)?;
+    let destination = destination(&arguments, global)?;
+    let mut options = MirrorOptions::new().with_prefix(arguments.prefix.into_vec());
+    if let Some(prefix) = arguments.dest_prefix {
+        options = options.with_destination_prefix(prefix.into_vec());
+    } else if arguments.no_dest_prefix {
+        options = options.with_destination_prefix("");
+    }
+    if let Some(key) = arguments.progress_key {
+        options = options.with_progress_key(key.into_vec());
+    }
+    let mut stop = Stop::listen()?;
+    let source = connector.connect(&source).await?;
+    let destination = connector.connect(&destination).await?;
+    let mut mirror = Mirror::new(&source.client()?, &destination.client()?, options);
+    let mut report = Report::default();
+    let result = tokio::select! {
+        error = follow(&mut mirror, &mut report) => Err(Failure::from(error)),
+        () = stop.asked() => Ok(()),
+    };
+    report.tell_numbers();
+    source.close().await;
+    destination.close().await;
+    result
+}
+
+/// Mirrors until that fails.
+async fn follow(mirror: &mut Mirror, report: &mut Report) -> Error {
+    let mut ticks = tokio::time::interval(LINE_INTERVAL);
+    loop {
+        // A step is not given up for a line: it would have to look where it was.
+        let step = mirror.next();
+        tokio::pin!(step);
+        let event = loop {
+            tokio::select! {
+                event = &mut step => break event,
+                _ = ticks.tick() => report.tell_numbers(),
+            }
+        };
+        match event {
+            Ok(event) => report.tell(&event),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// The cluster to copy to. What is said of the source by flags and environment does not hold for it.
+fn destination(arguments: &MirrorArgs, global: &GlobalArgs) -> Result<Target, Failure> {
+    let given = GlobalArgs {
+        endpoints: arguments.destination.clone(),
+        dev: arguments.dest_dev.clone(),
+        cacert: arguments.dest_cacert.clone(),
+        cert: arguments.dest_cert.clone(),
+        key: arguments.dest_key.clone(),
+        user: arguments.dest_user.clone(),
+        password_file: arguments.dest_password_file.clone(),
+        ..global.clone()
+    };
+    let is_complete = given.cacert.is_some() && given.cert.is_some() && given.key.is_some();
+    if given.dev.is_none() && !is_complete {
+        return Err(Failure::usage(
+            "the destination is a cluster with certificates of its own: give --dest-cacert, --dest-cert and \
+             --dest-key, or --dest-dev for a development cluster",
+        ));
+    }
+    let surroundings = match given.dev {
+        Some(_) => Surroundings::of_process(&given)?,
+        None => Surroundings::default(),
+    };
+    Target::find(&given, &surroundings)
+}
+
+/// What is to be said when it is time, and what was said.
+#[derive(Debug, Default)]
+struct Report {
+    /// What is done, up to which revision, and the numbers that no line has told yet.
+    untold: Option<(&'static str, i64, MirrorCounts)>,
+    /// The last trouble: it is said once.
+    trouble: Option<String>,
+}
+
+impl Report {
+    fn tell(&mut self, event: &MirrorEvent) {
+        match event {
+            MirrorEvent::Interrupted { cause } => {
+                let cause = cause.to_string();
+                if self.trouble.as_ref() != Some(&cause) {
+                    say(&format!("interrupted, and tries again: {cause}"));
+                    self.trouble = Some(cause);
+                }
+                return;
+            }
+            MirrorEvent::CopyStarted { reason } => say(&format!("copying everything: {reason}")),
+            MirrorEvent::Copying { revision, counts } => {
+                self.untold = Some(("copying", *revision, *counts));
+            }
+            MirrorEvent::Copied { revision, counts } => {
+                self.untold = Some(("copied", *revision, *counts));
+                self.tell_numbers();
+            }
+            MirrorEvent::Following { revision } => {
+                say(&format!("following the source from revision {revision}"));
+            }
+            MirrorEvent::Applied { revision, counts } => {
+                let (_, _, before) = self.untold.unwrap_or_default();
+                let sum = MirrorCounts {
+                    puts: before.puts + counts.puts,
+                    deletes: before.deletes + counts.deletes,
+                    ..before
+                };
+                self.untold = Some(("up to", *revision, sum));
+            }
+            MirrorEvent::UpToDate { .. } => {}
+        }
+        self.trouble = None;
+    }
+
+    fn tell_numbers(&mut self) {
+        if let Some((what, revision, counts)) = self.untold.take() {
+            say(&format!("{what} revision {revision}: {}", numbers(&counts)));
+        }
+    }
+}
+
+fn say(text: &str) {
+    // If standard error is gone, the line is lost.
+    let _ = writeln!(anstream::stderr(), "{text}");
+}
+
+fn numbers(counts: &MirrorCounts) -> String {
+    let MirrorCounts {
+        puts,
+        deletes,
+        unchanged,
+    } = counts;
+    match unchanged {
+        0 => format!("{puts} keys written, {deletes} deleted"),
+        _ => format!("{puts} keys written, {deletes} deleted, {unchanged} unchanged"),
+    }
+}

@@ -1,0 +1,401 @@
+//! Mirrors between two clusters: each revision of the source arrives once and whole, whatever becomes of who copies.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use leasehold::api::{Error, ErrorKind, EventKind, TxnOp, TxnRequest};
+use leasehold::client::{
+    Client, CopyReason, DeleteOptions, GetOptions, Mirror, MirrorEvent, MirrorOptions, WatchEvent,
+    WatchOptions,
+};
+use rustix::process::Signal;
+
+use crate::harness::{Cluster, PATIENCE, leasehold_command, send};
+
+fn options() -> MirrorOptions {
+    MirrorOptions::new()
+        .with_prefix("a/")
+        .with_destination_prefix("b/")
+        .with_progress_key("progress")
+}
+
+/// The keys below a prefix, without it, and their values.
+async fn below(client: &Client, prefix: &str) -> Vec<(String, String)> {
+    let options = GetOptions::new().with_prefix();
+    let found = client.get(prefix, Some(options)).await.unwrap().kvs;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let pair = |kv: leasehold::api::KeyValue| (text(&kv.key[prefix.len()..]), text(&kv.value));
+    found.into_iter().map(pair).collect()
+}
+
+async fn step(mirror: &mut Mirror) -> Result<MirrorEvent, Error> {
+    tokio::time::timeout(PATIENCE, mirror.next()).await.unwrap()
+}
+
+/// Until everything up to this revision of the source is there.
+async fn until(mirror: &mut Mirror, revision: i64) -> Vec<MirrorEvent> {
+    let mut seen = Vec::new();
+    loop {
+        let event = step(mirror).await.unwrap();
+        seen.push(event.clone());
+        match event {
+            MirrorEvent::Copied { revision: at, .. }
+            | MirrorEvent::Following { revision: at }
+            | MirrorEvent::Applied { revision: at, .. }
+            | MirrorEvent::UpToDate { revision: at }
+                if at >= revision =>
+            {
+                return seen;
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn put(client: &Client, key: &str, value: &str) -> i64 {
+    client
+        .put(key, value.to_owned(), None)
+        .await
+        .unwrap()
+        .header
+        .revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_is_copied_with_what_is_gone_and_each_transaction_arrives_whole() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    put(&source, "a/same", "1").await;
+    put(&source, "a/differs", "1").await;
+    put(&source, "other", "1").await;
+    let first = put(&source, "a/", "the prefix itself").await;
+    let same = put(&destination, "b/same", "1").await;
+    for key in ["b/differs", "b/gone", "bystander"] {
+        put(&destination, key, "0").await;
+    }
+    let mut mirror = Mirror::new(&source, &destination, options());
+    let seen = until(&mut mirror, first).await;
+    let reason = CopyReason::New;
+    assert_eq!(seen[0], MirrorEvent::CopyStarted { reason });
+    let Some(MirrorEvent::Copied { counts, .. }) = seen.last() else {
+        panic!("{seen:?}");
+    };
+    assert_eq!((counts.puts, counts.deletes, counts.unchanged), (2, 1, 1));
+    assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
+    let found = destination.get("b/same", None).await.unwrap();
+    assert_eq!(found.kvs[0].mod_revision, same, "it was left alone");
+    assert_eq!(destination.get("bystander", None).await.unwrap().count, 1);
+    assert_eq!(destination.get("b/other", None).await.unwrap().count, 0);
+
+    // As many changes as a transaction may have, then more than that in one revision.
+    let puts = (0..128).map(|n| TxnOp::put(format!("a/many/{n:03}"), "x"));
+    let whole = source
+        .txn(TxnRequest::new().and_then(puts), None)
+        .await
+        .unwrap();
+    until(&mut mirror, whole.header.revision).await;
+    let many = GetOptions::new().with_prefix();
+    let found = destination
+        .get("b/many/", Some(many.clone()))
+        .await
+        .unwrap();
+    let at = found.kvs[0].mod_revision;
+    assert_eq!(
+        (
+            found.count,
+            found.kvs.iter().all(|kv| kv.mod_revision == at)
+        ),
+        (128, true)
+    );
+    for half in ["a/many/1", "a/many/2", "a/many/3"] {
+        let puts = (0..100).map(|n| TxnOp::put(format!("{half}/{n}"), "y"));
+        source
+            .txn(TxnRequest::new().and_then(puts), None)
+            .await
+            .unwrap();
+    }
+    let all = DeleteOptions::new().with_prefix();
+    let gone = source.delete("a/many/", Some(all)).await.unwrap();
+    assert_eq!(gone.deleted, 428);
+    let before = destination
+        .get("bystander", None)
+        .await
+        .unwrap()
+        .header
+        .revision;
+    until(&mut mirror, gone.header.revision).await;
+    let after = destination.get("b/many/", Some(many)).await.unwrap();
+    assert_eq!(
+        (after.count, after.header.revision),
+        (0, before + 4),
+        "one for each"
+    );
+    assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
+}
+
+/// Mirrors are given up at any time, and two run at once: every change is seen once, in its order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_revision_arrives_once_whoever_is_given_up() {
+    const ROUNDS: u64 = 300;
+    let (mut from, to) = (Cluster::start(3), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    put(&source, "a/n", "0").await;
+    let (source_of, destination_of) = (from.client().await, to.client().await);
+    let writing = tokio::spawn(async move {
+        for number in 1..=ROUNDS {
+            while source_of
+                .put("a/n", number.to_string(), None)
+                .await
+                .is_err()
+            {}
+        }
+    });
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut fenced, mut given_up) = (0, 0);
+    let mut mirrors = Vec::new();
+    let last = ROUNDS.to_string();
+    while below(&destination, "b/")
+        .await
+        .first()
+        .is_none_or(|(_, value)| *value != last)
+    {
+        if mirrors.len() < 2 {
+            mirrors.push(Mirror::new(&source, &destination_of, options()));
+        }
+        for mirror in &mut mirrors {
+            for _ in 0..random.u32(0..6) {
+                let patience = Duration::from_micros(random.u64(0..20_000));
+                match tokio::time::timeout(patience, mirror.next()).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => {
+                        assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
+                        fenced += 1;
+                        break;
+                    }
+                    Err(_) => given_up += 1,
+                }
+            }
+        }
+        if random.u32(0..4) == 0 {
+            mirrors.remove(0);
+        }
+        if random.u32(0..100) == 0 {
+            from.replace_leader();
+        }
+    }
+    writing.await.unwrap();
+    assert!(fenced > 0 && given_up > 0, "{fenced} {given_up}");
+    let options = WatchOptions::new().with_start_revision(1);
+    let mut watcher = destination.watch("b/n", Some(options)).await.unwrap();
+    let mut told = Vec::new();
+    while told.last() != Some(&ROUNDS) {
+        let event = tokio::time::timeout(PATIENCE, watcher.next())
+            .await
+            .unwrap();
+        if let WatchEvent::Events { events, .. } = event.unwrap().unwrap() {
+            for event in events {
+                assert_eq!(event.kind, EventKind::Put);
+                let text = String::from_utf8(event.kv.value.to_vec()).unwrap();
+                told.push(text.parse().unwrap());
+            }
+        }
+    }
+    // It begins with the copy, which is of one moment.
+    assert!(
+        told.windows(2).all(|pair| pair[1] == pair[0] + 1),
+        "{told:?}"
+    );
+    eprintln!(
+        "{} of {ROUNDS} told; {fenced} fenced, {given_up} given up",
+        told.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_compaction_everything_is_compared_and_what_is_gone_is_deleted() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    for key in ["a/kept", "a/changed", "a/gone"] {
+        put(&source, key, "1").await;
+    }
+    let first = put(&source, "a/x", "1").await;
+    let mut mirror = Mirror::new(&source, &destination, options());
+    until(&mut mirror, first).await;
+    drop(mirror);
+    // Begun again, it goes on from there.
+    let second = put(&source, "a/x", "2").await;
+    let mut mirror = Mirror::new(&source, &destination, options());
+    let event = step(&mut mirror).await.unwrap();
+    assert!(matches!(event, MirrorEvent::Following { .. }), "{event:?}");
+    until(&mut mirror, second).await;
+    drop(mirror);
+    let kept = destination.get("b/kept", None).await.unwrap().kvs;
+
+    put(&source, "a/changed", "2").await;
+    source.delete("a/gone", None).await.unwrap();
+    let last = put(&source, "a/new", "1").await;
+    source.compact(last, None).await.unwrap();
+    let mut mirror = Mirror::new(&source, &destination, options());
+    let reason = CopyReason::Compacted;
+    assert_eq!(
+        step(&mut mirror).await.unwrap(),
+        MirrorEvent::CopyStarted { reason }
+    );
+    // Given up in the middle, it is begun again.
+    let mut mirror = Mirror::new(&source, &destination, options());
+    let reason = CopyReason::Unfinished;
+    assert_eq!(
+        step(&mut mirror).await.unwrap(),
+        MirrorEvent::CopyStarted { reason }
+    );
+    let seen = until(&mut mirror, last).await;
+    let Some(MirrorEvent::Copied { counts, .. }) = seen.last() else {
+        panic!("{seen:?}");
+    };
+    assert_eq!((counts.puts, counts.deletes, counts.unchanged), (2, 1, 2));
+    assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
+    assert_eq!(destination.get("b/kept", None).await.unwrap().kvs, kept);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mirror_that_is_not_alone_or_not_welcome_says_so() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    let first = put(&source, "a/x", "1").await;
+    let mut mirror = Mirror::new(&source, &destination, options());
+    until(&mut mirror, first).await;
+    step(&mut mirror).await.unwrap();
+    let second = put(&source, "a/x", "2").await;
+    let mut other = Mirror::new(&source, &destination, options());
+    until(&mut other, second).await;
+    let error = loop {
+        match step(&mut mirror).await {
+            Ok(_) => put(&source, "a/x", "3").await,
+            Err(error) => break error,
+        };
+    };
+    assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
+
+    for other in [
+        options().with_prefix("a/x"),
+        options().with_destination_prefix("c/"),
+        MirrorOptions::new()
+            .with_prefix("a/")
+            .with_progress_key("b/x"),
+    ] {
+        let mut mirror = Mirror::new(&source, &destination, other);
+        let error = step(&mut mirror).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+    }
+    // A key that has no name there, and one that is the progress.
+    for (own, progress, prefix) in [("a/", "p", ""), ("a/q", "q", "")] {
+        put(&source, own, "1").await;
+        let options = options()
+            .with_destination_prefix(prefix)
+            .with_progress_key(progress);
+        let mut mirror = Mirror::new(&source, &destination, options);
+        let error = loop {
+            if let Err(error) = step(&mut mirror).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+        source.delete(own, None).await.unwrap();
+    }
+    destination.close().await;
+    let error = loop {
+        if let Err(error) = step(&mut other).await {
+            break error;
+        }
+        put(&source, "a/x", "4").await;
+    };
+    assert_eq!(error.kind, ErrorKind::ConnectionLost, "{error}");
+}
+
+// ---- on the command line ----------------------------------------------------------------------
+
+fn make_mirror(from: &Cluster, to: &Cluster, more: &[&str]) -> Child {
+    let flags = to.flags();
+    let value = |flag: &str| {
+        let found = flags.iter().find_map(|word| word.strip_prefix(flag));
+        found.unwrap().trim_start_matches('=').to_owned()
+    };
+    leasehold_command()
+        .args(from.flags())
+        .arg("make-mirror")
+        .arg(value("--endpoints"))
+        .args(["--dest-cacert", &value("--cacert")])
+        .args(["--dest-cert", &value("--cert")])
+        .args(["--dest-key", &value("--key")])
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn make_mirror_is_killed_and_goes_on_and_stops_when_it_is_told() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    let same = async |prefix: &'static str| {
+        let began = std::time::Instant::now();
+        while below(&destination, prefix).await != below(&source, "a/").await {
+            assert!(began.elapsed() < PATIENCE, "they differ");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    put(&source, "a/x", "1").await;
+    let mut mirror = make_mirror(&from, &to, &["--prefix", "a/"]);
+    same("a/").await;
+    put(&source, "a/x", "2").await;
+    same("a/").await;
+    mirror.kill().unwrap();
+    mirror.wait().unwrap();
+    put(&source, "a/y", "1").await;
+    source.delete("a/x", None).await.unwrap();
+    let mirror = make_mirror(&from, &to, &["--prefix", "a/"]);
+    same("a/").await;
+    send(&mirror, Signal::TERM);
+    let ended = mirror.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(
+        (ended.status.code(), ended.stdout.len()),
+        (Some(0), 0),
+        "{said}"
+    );
+    assert!(
+        said.contains("following the source from revision"),
+        "{said}"
+    );
+    assert!(said.contains("1 keys written, 1 deleted"), "{said}");
+
+    let more = [
+        "--prefix",
+        "a/",
+        "--dest-prefix",
+        "c/",
+        "--progress-key",
+        "p",
+    ];
+    let mirror = make_mirror(&from, &to, &more);
+    same("c/").await;
+    send(&mirror, Signal::INT);
+    let said = String::from_utf8(mirror.wait_with_output().unwrap().stderr).unwrap();
+    assert!(
+        said.contains("copying everything: nothing was mirrored before"),
+        "{said}"
+    );
+    let mirror = make_mirror(&from, &to, &["--prefix", "a/", "--progress-key", "p"]);
+    let ended = mirror.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("is not the progress of this mirror"),
+        "{said}"
+    );
+
+    let (code, _, said) = from.cli(&["make-mirror", "10.1.0.1:7400"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--dest-cacert"), "{said}");
+}
