@@ -70,7 +70,10 @@ impl Namespace {
             | Request::MemberRemove { .. }
             | Request::MemberPromote { .. }
             | Request::MemberUpdate(_)
-            | Request::Auth(_) => {}
+            | Request::Auth(_)
+            | Request::AlarmList
+            | Request::AlarmSet { .. }
+            | Request::ForwardToLeader { .. } => {}
         }
     }
 
@@ -142,7 +145,9 @@ impl Namespace {
             | ResponseBody::WatchProgress
             | ResponseBody::Snapshot(_)
             | ResponseBody::Members(_)
-            | ResponseBody::Auth(_) => Ok(()),
+            | ResponseBody::Auth(_)
+            | ResponseBody::Alarms(_)
+            | ResponseBody::ForwardToLeader => Ok(()),
         }
     }
 

@@ -225,7 +225,7 @@ impl Leases {
                 ttl_ms: 1 + u64::from(draw.byte() % 8),
             },
             _ => Operation::PutWithNewLease {
-                grant: grant(draw),
+                grant: Box::new(grant(draw)),
                 put: put(draw),
             },
         }

@@ -551,7 +551,7 @@ fn a_lease_has_as_many_keys_as_its_grant_allows_whoever_is_asked_later() {
         ..grant_of(7, "")
     };
     let both = Operation::PutWithNewLease {
-        grant: none,
+        grant: Box::new(none),
         put: PutRequest {
             key: text("d"),
             ..PutRequest::default()
@@ -573,7 +573,7 @@ fn a_lease_has_as_many_keys_as_its_grant_allows_whoever_is_asked_later() {
 fn a_grant_with_a_put_does_both_or_neither() {
     let mut machine = Machine::default();
     let both = |key: &str, grant| Operation::PutWithNewLease {
-        grant,
+        grant: Box::new(grant),
         put: PutRequest {
             key: text(key),
             value: text("v"),
