@@ -41,14 +41,15 @@ pub(super) struct NewestRevisions {
 const BOOTSTRAPS_MAX: usize = 8;
 
 impl NewestRevisions {
-    /// That of a node that comes from this bootstrap. One that does not know yet comes from the last that
-    /// was met: it is new, and has nothing else to come from.
+    /// That of a node that comes from this bootstrap. One that does not know yet is new, and shares a number with
+    /// those alone that were met right before it and do not know either, and with the bootstrap that they turn
+    /// out to come from: it may be another than was known before.
     pub(super) fn of(&self, bootstrap: Option<BootstrapId>) -> Arc<NewestRevision> {
         let mut met = self.met.lock();
-        let found = match bootstrap {
-            None => met.len().checked_sub(1),
-            known => met.iter().position(|(id, _)| *id == known || id.is_none()),
-        };
+        let last = met.len().checked_sub(1);
+        let unknown = last.filter(|last| met[*last].0.is_none());
+        let known = bootstrap.and_then(|_| met.iter().position(|(id, _)| *id == bootstrap));
+        let found = known.or(unknown);
         let (before, newest) = match found {
             Some(found) => met.remove(found),
             None => Default::default(),
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bootstrap_has_its_own_and_who_does_not_know_takes_the_last() {
+    fn each_bootstrap_has_its_own() {
         let all = NewestRevisions::default();
         let id = |number| Some(BootstrapId(number));
         let unknown = all.of(None);
@@ -96,10 +97,22 @@ mod tests {
         assert_eq!(all.of(id(1)).get(), 5, "it turned out to be this one");
         all.of(id(1)).saw(9);
         all.of(id(1)).saw(7);
-        assert_eq!((all.of(None).get(), unknown.get()), (9, 9));
-        all.of(id(1));
+        assert_eq!(unknown.get(), 9);
         assert_eq!(all.of(id(2)).get(), 0);
         all.of(id(2)).saw(3);
         assert_eq!((all.of(id(1)).get(), all.of(id(2)).get()), (9, 3));
+    }
+
+    /// A cluster that was founded again counts from the start, also at a node that does not know it yet.
+    #[test]
+    fn a_node_that_does_not_know_its_bootstrap_has_nothing_of_the_one_before() {
+        let all = NewestRevisions::default();
+        let id = |number| Some(BootstrapId(number));
+        all.of(id(1)).saw(1_000_000);
+        let unknown = all.of(None);
+        assert_eq!(unknown.get(), 0);
+        unknown.saw(2);
+        assert_eq!((all.of(None).get(), all.of(id(2)).get()), (2, 2));
+        assert_eq!(all.of(id(1)).get(), 1_000_000);
     }
 }

@@ -121,11 +121,11 @@ impl ConnectOptions {
         self
     }
 
-    /// Whether no read of this client shows an older state than it has seen before, in a reply or an
+    /// Whether no read of this client shows an older state of keys than it has seen before, in a reply or an
     /// event, whichever node answers. Only [`Consistency::Serializable`] and
     /// [`Consistency::MaxStaleness`] could, and initial states of watches: they are then read at another
     /// node, and fail with [`ErrorKind::FutureRevision`] if none that can be reached is new enough by
-    /// the deadline. Reads at a given revision and at a given node ([`GetOptions::with_endpoint`]) are
+    /// the deadline, or at once with [`RetryPolicy::never`]. Reads at a given revision and at a given node ([`GetOptions::with_endpoint`]) are
     /// left alone. Default: true.
     #[must_use]
     pub fn with_monotonic(mut self, monotonic: bool) -> Self {

@@ -141,6 +141,7 @@ pub(super) enum PointAttempt {
 
 /// A first attempt that failed.
 pub(super) struct FirstAttempt {
+    began: Instant,
     target: Target,
     link: Arc<Link>,
     failure: Result<Error, LinkFailure>,
@@ -235,6 +236,7 @@ impl Router {
         let Some((target, link)) = self.point_target(call.consistency) else {
             return PointAttempt::Not;
         };
+        let began = deadline.checked_sub(timeout).unwrap_or(deadline);
         let (timeout, until) = match target {
             Target::Home(_) => (timeout.min(HOME_PATIENCE), target.until(deadline)),
             _ => (timeout, deadline),
@@ -256,6 +258,7 @@ impl Router {
             Err(broken) => Err(broken),
         };
         PointAttempt::Failed(FirstAttempt {
+            began,
             target,
             link,
             failure,
@@ -319,6 +322,7 @@ impl Router {
             progress.attempts += 1;
             progress.news = self.pool.news();
             let verdict = if let Some(first) = first.take() {
+                progress.began = first.began;
                 self.judge(first, deadline, &mut progress).await
             } else {
                 let target = match errand.only {
@@ -515,7 +519,10 @@ impl Router {
     /// is known, then others: one after the other at once, and with waits after that.
     fn behind(&self, target: &str, revision: i64, least: i64, progress: &mut Progress) -> Verdict {
         progress.behind += 1;
-        self.pass_over(target);
+        // The leader is next, if one is known: then the node keeps its turn, and goes on to serve what it has.
+        if progress.behind > 1 || self.leader.load().is_none() {
+            self.pass_over(target);
+        }
         let error = Error::not_applied(
             ErrorKind::FutureRevision,
             format!(

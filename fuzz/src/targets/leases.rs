@@ -292,7 +292,7 @@ fn grant(draw: &mut Draw<'_>) -> LeaseGrant {
         owner: name(draw),
         granted_at_ms: 0,
         leases_max: 2 + u64::from(draw.byte() % 4),
-        keys_max: 1 + u64::from(draw.byte() % 4),
+        keys_max: leasehold::kv::LEASE_KEYS_MAX,
         per_user_max: 0,
     }
 }

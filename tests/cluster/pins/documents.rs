@@ -49,7 +49,7 @@ where etcdctl has names of its own (`get`, `put`, `del`, `txn`, `watch`, `compac
 ";
 
 /// Verbs that print no document, with the reason.
-const NONE: [(&str, &str); 6] = [
+const NONE: [(&str, &str); 7] = [
     ("serve", "runs until it is stopped"),
     ("dev", "runs until it is stopped"),
     ("completion", "prints a script"),
@@ -57,6 +57,10 @@ const NONE: [(&str, &str); 6] = [
     (
         "bench",
         "prints a report: [measure.md](../guide/measure.md)",
+    ),
+    (
+        "make-mirror",
+        "runs on, and says on the error output how far it is",
     ),
     (
         "verify",

@@ -129,6 +129,14 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "the time to live that the last grant or change gave it",
     ),
     (
+        "renewals",
+        "how often it was renewed since its grant, or since this leader gave all leases their time again; null where the node that answered does not lead",
+    ),
+    (
+        "is_extended",
+        "whether a change of leader gave it its time again since it was last renewed",
+    ),
+    (
         "remaining_ms",
         "what is left of it; null where the node that answered does not know",
     ),
@@ -436,6 +444,10 @@ pub(super) const REMEDIES: &[(&str, &str)] = &[
         "write the value and the lease instead of keeping them",
     ),
     ("LH-TXN-TOO-LARGE", "split the transaction"),
+    (
+        "LH-QUOTA-EXCEEDED",
+        "revoke leases of this user that nobody needs, or have `lease.max_per_user` raised",
+    ),
     ("LH-DUPLICATE-KEY", "write each key once"),
     (
         "LH-LEASE-NOT-FOUND",
