@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("give the directory of the store")?;
     let node = EmbeddedNode::start(directory, None).await?;
-    node.ready().await;
+    node.ready().await?;
     let client = node.client(None).await?;
     let found = client.get("runs", None).await?;
     let runs = match found.value() {

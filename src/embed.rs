@@ -5,7 +5,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let node = EmbeddedNode::start("data", None).await?;
-//! node.ready().await;
+//! node.ready().await?;
 //! let client = node.client(None).await?;
 //! client.put("greeting", "hello", None).await?;
 //! node.shutdown().await;
@@ -39,6 +39,7 @@ use crate::api::{Error, ErrorKind};
 use crate::client::{Client, ConnectOptions, TlsOptions};
 use crate::pki::{AUTHORITY_LIFE, Authority, Identity, IdentityFiles, PkiError, wall_clock};
 use crate::server::config::{Config, ConfigError, ConfigSources};
+use crate::server::disk::durable;
 use crate::server::{Server, ServerOptions, StartError};
 
 /// The name of a node that was given none.
@@ -80,6 +81,12 @@ pub enum EmbedError {
     /// The node could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The node has ended by itself.
+    #[error("the node has ended: {reason}")]
+    Ended {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// How a node is started inside a program.
@@ -150,7 +157,7 @@ impl EmbeddedNode {
                 path: directory.to_owned(),
                 source,
             })?;
-        // Before anything is written.
+        // Nothing is made for settings that are refused.
         let config = config(&directory, &options)?;
         let pki = directory.join("pki");
         let authority = certificates(&pki, &options.name)?;
@@ -166,11 +173,20 @@ impl EmbeddedNode {
     /// Waits until this node knows a leader, itself or another; a request before that waits, too, up to its own
     /// deadline.
     ///
+    /// # Errors
+    /// [`EmbedError::Ended`]: the node has failed.
+    ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn ready(&self) {
-        while self.server.status().leader.is_none() {
-            tokio::time::sleep(LOOK).await;
+    pub async fn ready(&self) -> Result<(), EmbedError> {
+        let has_leader = async {
+            while self.server.status().leader.is_none() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            reason = self.server.failed() => Err(EmbedError::Ended { reason }),
+            () = has_leader => Ok(()),
         }
     }
 
@@ -272,7 +288,7 @@ fn certificates(pki: &Path, name: &str) -> Result<Authority, PkiError> {
     let authority = match Authority::load(pki) {
         Err(PkiError::NoAuthority { .. }) => {
             let authority = Authority::create(None, AUTHORITY_LIFE, now)?;
-            authority.save(pki)?;
+            save_whole(&authority, pki)?;
             authority
         }
         found => found?,
@@ -281,6 +297,27 @@ fn certificates(pki: &Path, name: &str) -> Result<Authority, PkiError> {
     IdentityFiles::peer(pki, name).write(&made.peer, true)?;
     IdentityFiles::server(pki, name).write(&made.server, true)?;
     Ok(authority)
+}
+
+/// All files of the authorities or, after a crash, none. A `pki` that holds others' files is left alone.
+fn save_whole(authority: &Authority, pki: &Path) -> Result<(), PkiError> {
+    let part = pki.with_extension("new");
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| PkiError::Io {
+            action,
+            path,
+            source,
+        }
+    };
+    match fs::remove_dir_all(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove", &part)(error));
+        }
+        _ => {}
+    }
+    authority.save(&part)?;
+    durable::move_into_place(&part, pki).map_err(failed("create", pki))
 }
 
 /// Where this process reaches what listens on `address`.

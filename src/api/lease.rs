@@ -106,7 +106,7 @@ pub enum LeaseKept {
         /// The log index of its grant. A client that asked by the id alone names it from now on, and does
         /// not renew the next lease of that id (T14).
         grant_index: u64,
-        /// Since the renewal before, or the grant, a leader had given it all its time again without being
+        /// Since the renewal before, or the grant, a leader had given it a new deadline without being
         /// asked: a new leader, which knows of no renewals (T1), or one that stood still (T15). So it may
         /// have lived longer than its holder asked for.
         is_extended: bool,
@@ -151,7 +151,7 @@ pub struct LeaseInfo {
     /// gave all leases their time again, whichever was later. Renewals are in no log, so a new leader begins
     /// at 0. `None` from a node that is not the leader.
     pub renewals: Option<u64>,
-    /// Its remaining time is not from a renewal or its grant: a leader gave it all its time again, as
+    /// Its remaining time is not from a renewal or its grant: a leader gave it a new deadline, as
     /// [`LeaseKept::Renewed`] says, and it has not been renewed since. `false` from a node that is not the
     /// leader.
     pub is_extended: bool,

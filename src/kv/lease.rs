@@ -508,14 +508,30 @@ pub(super) fn attached<V: View>(
     count_max: usize,
 ) -> Result<Vec<Bytes>, V::Error> {
     let span = Span::between(lease_key(id), lease_key_end(id));
-    let mut keys = Vec::new();
-    for pair in view.range(Space::LeaseKeys, &span).take(count_max) {
-        let (key, _) = pair?;
-        let key = key.get(ID_BYTES..).unwrap_or_default();
-        // Copied, because a key read from disk may keep its whole block in memory.
-        keys.push(Bytes::copy_from_slice(key));
+    let all = view.range(Space::LeaseKeys, &span).take(count_max);
+    all.map(|pair| pair.map(|(key, _)| attached_key(&key)))
+        .collect()
+}
+
+/// The first key attached to the lease `id` of which this is true. Holds one key at a time.
+pub(super) fn find_attached<V: View>(
+    view: &V,
+    id: i64,
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Bytes>, V::Error> {
+    let span = Span::between(lease_key(id), lease_key_end(id));
+    for pair in view.range(Space::LeaseKeys, &span) {
+        let key = attached_key(&pair?.0);
+        if is_it(&key) {
+            return Ok(Some(key));
+        }
     }
-    Ok(keys)
+    Ok(None)
+}
+
+/// Copied, because a key read from disk may keep its whole block in memory.
+fn attached_key(record_key: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(record_key.get(ID_BYTES..).unwrap_or_default())
 }
 
 /// The leases that a store holds, as a node begins with them.

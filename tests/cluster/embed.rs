@@ -22,7 +22,7 @@ async fn what_a_program_wrote_is_there_when_it_starts_again() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("new/store");
     let node = EmbeddedNode::start(&directory, None).await.unwrap();
-    node.ready().await;
+    node.ready().await.unwrap();
     let client = node.client(patient()).await.unwrap();
     client.put("color", "blue", None).await.unwrap();
     let cluster = node.server().cluster_id();
@@ -30,7 +30,7 @@ async fn what_a_program_wrote_is_there_when_it_starts_again() {
     node.shutdown().await;
 
     let node = EmbeddedNode::start(&directory, None).await.unwrap();
-    node.ready().await;
+    node.ready().await.unwrap();
     assert_eq!(node.server().cluster_id(), cluster);
     let client = node.client(patient()).await.unwrap();
     let mut found = client.get("color", None).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_directory_has_one_node_at_a_time() {
         "{error}"
     );
     // The first has lost nothing by it.
-    first.ready().await;
+    first.ready().await.unwrap();
     let client = first.client(patient()).await.unwrap();
     client.put("color", "blue", None).await.unwrap();
     first.shutdown().await;
@@ -64,6 +64,19 @@ async fn a_directory_has_one_node_at_a_time() {
         panic!("a directory belongs to two nodes");
     };
     assert!(error.to_string().contains("embedded"), "{error}");
+}
+
+/// A first start that was killed while it wrote its certificates.
+#[tokio::test]
+async fn a_first_start_that_was_cut_short_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = folder.path().join("pki.new");
+    std::fs::create_dir(&part).unwrap();
+    std::fs::write(part.join("peer-ca.key"), "half of it").unwrap();
+    let node = EmbeddedNode::start(folder.path(), None).await.unwrap();
+    node.ready().await.unwrap();
+    assert!(!part.exists());
+    node.shutdown().await;
 }
 
 #[tokio::test]
@@ -127,7 +140,7 @@ async fn three_embedded_nodes_with_one_authority_are_a_cluster() {
         nodes.push(EmbeddedNode::start(directory, Some(options)).await.unwrap());
     }
     for node in &nodes {
-        node.ready().await;
+        node.ready().await.unwrap();
     }
     // Each is asked by its own program, whichever of them leads.
     for (number, node) in nodes.iter().enumerate() {

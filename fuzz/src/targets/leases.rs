@@ -6,7 +6,8 @@ use bytes::Bytes;
 use leasehold::api::{LeaseGrantResponse, LeaseRef, LeaseTarget};
 use leasehold::kv;
 use leasehold::kv::{
-    Command, LeaseChange, LeaseGrant, LeaseMark, LeaseMarkKind, LeaseTerms, MemStore, Operation,
+    Command, LEASE_KEYS_MAX, LeaseChange, LeaseGrant, LeaseMark, LeaseMarkKind, LeaseTerms,
+    MemStore, Operation,
 };
 use leasehold::types::Term;
 
@@ -292,7 +293,7 @@ fn grant(draw: &mut Draw<'_>) -> LeaseGrant {
         owner: name(draw),
         granted_at_ms: 0,
         leases_max: 2 + u64::from(draw.byte() % 4),
-        keys_max: leasehold::kv::LEASE_KEYS_MAX,
+        keys_max: LEASE_KEYS_MAX,
         per_user_max: 0,
     }
 }

@@ -166,7 +166,7 @@ proptest! {
         own.put("a", "so that both are at the same revision");
         put_all(&mut all, &[Bytes::from_static(b"y")]);
         own.delete("a");
-        let before = all.keys().clone();
+        let (before, start) = (all.keys().clone(), own.revision());
         for (request, watch) in program {
             let is_valid = |request: &Request| validate(request, &crate::api::Limits::DEFAULT).is_ok();
             if !is_valid(&request) {
@@ -187,7 +187,9 @@ proptest! {
                 continue;
             }
             namespace.enter(&mut full);
+            // What each store began with is its own.
             if let Request::Watch { watch: full, .. } = &full
+                && own.revision() > start
                 && full.validate(&crate::api::Limits::DEFAULT).is_ok()
             {
                 let revision = own.revision();

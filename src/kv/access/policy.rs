@@ -293,12 +293,12 @@ fn judge_lease<V: View>(
                      and has more than {SHARED_LEASE_KEYS_MAX} keys"
                 ))));
             }
-            all_attached(view, rules, id, found.keys, "write", writes)
+            all_attached(view, rules, id, "write", writes)
         }
-        Need::LeaseEnd(_) => all_attached(view, rules, id, found.keys, "write", writes),
+        Need::LeaseEnd(_) => all_attached(view, rules, id, "write", writes),
         Need::LeaseKeys(_) => {
             let reads = |key: &[u8]| rules.may_read(key);
-            all_attached(view, rules, id, found.keys, "read", reads)
+            all_attached(view, rules, id, "read", reads)
         }
         _ => Ok(Ok(())),
     }
@@ -310,17 +310,15 @@ fn all_attached<V: View>(
     view: &V,
     rules: &Rules,
     id: i64,
-    keys: u64,
     what: &str,
     passes: impl Fn(&[u8]) -> bool,
 ) -> Result<Result<(), Error>, V::Error> {
-    let count = usize::try_from(keys).unwrap_or(usize::MAX);
-    let attached = lease::attached(view, id, count)?;
-    Ok(match attached.iter().find(|key| !passes(key)) {
+    let refused = lease::find_attached(view, id, |key| !passes(key))?;
+    Ok(match refused {
         None => Ok(()),
         Some(key) => {
-            let which = match rules.may_read(key) {
-                true => format!("{}, which is attached", shown(key)),
+            let which = match rules.may_read(&key) {
+                true => format!("{}, which is attached", shown(&key)),
                 false => "a key that is attached".to_owned(),
             };
             Err(rules.denied(format!("{what} {which} to the lease {id:016x}")))

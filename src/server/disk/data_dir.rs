@@ -20,6 +20,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::{fmt, fs, io};
 
 use thiserror::Error;
@@ -60,6 +61,8 @@ pub struct DataDir {
     created: bool,
     /// Keeps the lock until dropped.
     _lock: File,
+    /// Dropped after it.
+    lock_held: Arc<()>,
 }
 
 impl Identity {
@@ -118,6 +121,11 @@ impl fmt::Display for Identity {
 }
 
 impl DataDir {
+    /// Gone once the lock of the directory is released.
+    pub(crate) fn lock_held(&self) -> Weak<()> {
+        Arc::downgrade(&self.lock_held)
+    }
+
     /// Locks the directory and makes sure that it is `identity`'s; makes it if it is missing or
     /// empty. Refuses anything else, and changes nothing then.
     pub fn open_or_create(path: &Path, identity: &Identity) -> Result<Self, DataDirError> {
@@ -146,6 +154,7 @@ impl DataDir {
             identity: identity.clone(),
             created,
             _lock: lock,
+            lock_held: Arc::default(),
         })
     }
 
@@ -221,6 +230,7 @@ impl NewDataDir {
                 identity: identity.clone(),
                 created: true,
                 _lock: lock,
+                lock_held: Arc::default(),
             },
         })
     }

@@ -40,10 +40,9 @@ impl StateReader {
         self.current.load().applied()
     }
 
-    /// Shows whether this state is still held: its database is closed, and can be opened again, once all that hold
-    /// it are gone.
-    pub(crate) fn held(&self) -> Weak<impl Send + Sync + use<>> {
-        Arc::downgrade(&self.current.get())
+    /// Gone once the database of this state is closed, and can be opened again.
+    pub(crate) fn lock_held(&self) -> Weak<()> {
+        self.current.get().database().lock_held()
     }
 
     /// The last index of which any look may have found something (P21).

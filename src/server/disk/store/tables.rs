@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use bytes::Bytes;
@@ -32,8 +32,10 @@ pub struct Tables {
     failure: OnceLock<Failure>,
     /// When fjall has let go of its files.
     pub(super) farewell: Farewell,
-    /// Released last.
+    /// Released when all else is.
     _lock: File,
+    /// Dropped after it.
+    lock_held: Arc<()>,
 }
 
 impl Tables {
@@ -53,7 +55,13 @@ impl Tables {
                 mark: Mutex::default(),
             },
             _lock: directory.into_lock(),
+            lock_held: Arc::default(),
         }
+    }
+
+    /// Gone once the database is closed and its lock released.
+    pub(super) fn lock_held(&self) -> Weak<()> {
+        Arc::downgrade(&self.lock_held)
     }
 
     /// One of its keyspaces.

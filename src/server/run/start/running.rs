@@ -16,7 +16,7 @@ use crate::server::mail::{Mail, Mailbox};
 use crate::transport::CloseCode;
 use crate::types::{ClusterId, NodeId};
 
-/// How long a stopped node waits until nothing reads its state any more, and how often it looks.
+/// How long a stopped node waits until its data directory is held no more, and how often it looks.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 
@@ -138,17 +138,20 @@ impl Server {
             admin.shutdown().await;
         }
         let name = self.name.clone();
-        let state = self.sessions.serving.store.held();
+        let locks = [
+            self.sessions.serving.store.lock_held(),
+            self.data_dir_lock.clone(),
+        ];
         // Threads are joined where waiting is allowed.
         let joined = tokio::task::spawn_blocking(move || self.threads.join(self.peers)).await;
         if joined.is_err() {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
         }
         drop((self.tasks, self.sessions));
-        // The runtime lets go of tasks that have been ended in its own time, and a program may open the state
-        // again next.
+        // The runtime lets go of tasks that have been ended in its own time, an earlier state may still be being
+        // deleted, and a program may open the data directory again next.
         let released = async {
-            while state.strong_count() > 0 {
+            while locks.iter().any(|lock| lock.strong_count() > 0) {
                 tokio::time::sleep(RELEASE_POLL).await;
             }
         };
@@ -156,7 +159,7 @@ impl Server {
             .await
             .is_err()
         {
-            tracing::warn!(node = %name, "something still reads the state of this node");
+            tracing::warn!(node = %name, "something still holds the data directory of this node");
         }
         tracing::info!(node = %name, "stopped");
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -61,6 +61,8 @@ pub(super) enum Stage {
 /// A running node. Dropped, it ends as if it had crashed.
 pub struct Server {
     pub(super) name: String,
+    /// Gone once the data directory can be opened again.
+    pub(super) data_dir_lock: Weak<()>,
     pub(super) member_id: NodeId,
     pub(super) cluster_id: ClusterId,
     pub(super) client_address: SocketAddr,
@@ -139,6 +141,7 @@ impl Server {
         );
         Ok(Self {
             name: config.node.name,
+            data_dir_lock: identity.data_dir.lock_held(),
             member_id: identity.member_id,
             cluster_id: identity.cluster_id,
             client_address: ports.client_address,
