@@ -123,7 +123,7 @@ fn the_bytes_of_every_request_are_pinned() {
         ),
         (Request::Compact(CompactionRequest::at(5)), "06 0a 00"),
         (Request::LeaderLeaseReport, "07"),
-        (Request::ForwardToLeader { leader: NodeId(3) }, "1b 03"),
+        (Request::ForwardToLeader { leader: NodeId(3) }, "1d 03"),
         (
             Request::RangePage(RangeRequest::default()),
             "10 00 00 00 00 00 00 00 00 00 00 00 00",
