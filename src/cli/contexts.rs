@@ -14,7 +14,7 @@ use std::{env, fs, io};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::arguments::duration::parse_duration;
+use super::arguments::duration::parse_timeout;
 use super::failure::Failure;
 use super::runtime::DevName;
 use crate::server::disk::durable;
@@ -383,10 +383,8 @@ impl Reader<'_> {
                 return Err(self.invalid(at, format!("{key} is a text in quotes")));
             };
             let duration = || {
-                let parsed = parse_duration(text).ok().filter(|it| !it.is_zero());
-                let form =
-                    "write seconds, or a number with its unit, for example \"5s\" or \"500ms\"";
-                parsed.ok_or_else(|| self.invalid(at, format!("{key} = \"{text}\": {form}")))
+                parse_timeout(text)
+                    .map_err(|form| self.invalid(at, format!("{key} = \"{text}\": {form}")))
             };
             let path = || {
                 let directory = self.path.parent().unwrap_or_else(|| Path::new(""));

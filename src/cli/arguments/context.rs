@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::duration::parse_duration;
+use super::duration::parse_timeout;
 use crate::cli::contexts::{DEV, DEV_IS_TAKEN, KEYS, check_name};
 
 /// What to do about contexts.
@@ -69,7 +69,7 @@ pub struct ContextSetArgs {
     #[arg(value_parser = parse_name)]
     pub name: String,
     /// Deadline for a connection; default: that for a request
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
     pub connect_timeout: Option<Duration>,
     /// Keys to take out, comma-separated
     #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = KEYS)]

@@ -25,7 +25,7 @@ use self::access::{AuthCommand, RoleCommand, UserCommand};
 use self::bench::{BenchCommand, VerifyCommand};
 pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
 use self::context::ContextCommand;
-use self::duration::parse_duration;
+use self::duration::{parse_duration, parse_timeout};
 use self::elsewhere::ElsewhereArgs;
 pub use self::kv::{
     CompactionArgs, DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy, TxnArgs, WatchArgs,
@@ -565,16 +565,6 @@ pub struct DoctorArgs {
     /// Directory on this machine whose disk is tested: a small file is written there and removed
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match parse_duration(text) {
-        Ok(timeout) if (1..=3_600_000).contains(&timeout.as_millis()) => Ok(timeout),
-        _ => Err(
-            "write seconds, or a number with its unit, between 1ms and 1h, for example 5 or 500ms"
-                .to_owned(),
-        ),
-    }
 }
 
 /// A level by its name, or how old a state may be at most.

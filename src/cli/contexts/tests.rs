@@ -96,9 +96,9 @@ fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
             "write seconds, or a number",
         ),
         (
-            "[contexts.a]\ntimeout = \"0s\"\n",
+            "[contexts.a]\nconnect_timeout = \"1000h\"\n",
             2,
-            "write seconds, or a number",
+            "between 1ms and 1h",
         ),
         ("[contexts.\"a b\"]\n", 1, "`a b` is no name"),
         ("[contexts.dev]\n", 1, "dev means the running"),
@@ -167,6 +167,8 @@ fn a_flag_stands_above_the_context_and_the_rest_stays() {
     assert!(refused.message.contains("--key"), "{refused}");
 }
 
+        ("[contexts.a]\ntimeout = \"0s\"\n", 2, "between 1ms and 1h"),
+        ("[contexts.a]\ntimeout = \"1ns\"\n", 2, "between 1ms and 1h"),
 #[test]
 fn the_password_of_a_context_is_its_users_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,6 +188,23 @@ fn the_password_of_a_context_is_its_users_alone() {
         ..Context::default()
     };
     let (user, password) = target("", context.clone()).unwrap().login.unwrap();
+#[test]
+fn a_deadline_that_the_file_could_not_have_is_refused_when_it_is_typed() {
+    let set = |timeout: &str| {
+        let line = format!("leasehold context set a --connect-timeout {timeout}");
+        super::super::parse_from(&[], line.split_whitespace().map(Into::into))
+    };
+    for timeout in ["0", "1ns", "1000h"] {
+        let refused = set(timeout).err().expect(timeout).to_string();
+        assert!(refused.contains("between 1ms and 1h"), "{refused}");
+    }
+    for timeout in ["1ms", "1h"] {
+        assert!(set(timeout).is_ok(), "{timeout}");
+        let text = format!("[contexts.a]\nconnect_timeout = \"{timeout}\"\n");
+        assert!(read(&text, 0o600).is_ok(), "{timeout}");
+    }
+}
+
     assert_eq!((user.as_str(), password.reveal()), ("anna", &b"annas"[..]));
     let bobs = secret("bobs");
     let flags = format!("--user bob --password-file {}", bobs.display());
