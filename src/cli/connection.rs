@@ -237,8 +237,9 @@ fn login(global: &GlobalArgs, context: &Context) -> Result<Option<(String, Secre
         (None, Some(user)) => (user, context.password_file.as_deref()),
         (None, None) => return Ok(None),
     };
-    let file = global.password_file.as_deref().or(of_context);
-    Ok(Some((user.clone(), password::of_user(user, file)?)))
+    let file = global.password_file.as_deref();
+    let password = password::of_user(user, file, of_context)?;
+    Ok(Some((user.clone(), password)))
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), Failure> {

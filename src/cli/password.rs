@@ -14,9 +14,14 @@ use crate::transport::exposed_mode;
 const PASSWORD: &str = "LEASEHOLD_PASSWORD";
 const NEW_PASSWORD: &str = "LEASEHOLD_NEW_PASSWORD";
 
-/// The password of the user to log in as.
-pub(super) fn of_user(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
-    if let Some(found) = from_file_or_environment(file, PASSWORD)? {
+/// The password of the user to log in as: in the `file` that was given, in the environment, or in the file of
+/// the user's context.
+pub(super) fn of_user(
+    user: &str,
+    file: Option<&Path>,
+    of_context: Option<&Path>,
+) -> Result<Secret, Failure> {
+    if let Some(found) = from_file_or(file, in_environment(PASSWORD), of_context)? {
         return Ok(found);
     }
     if io::stdin().is_terminal() {
@@ -29,7 +34,7 @@ pub(super) fn of_user(user: &str, file: Option<&Path>) -> Result<Secret, Failure
 
 /// A new password for `user`. On a terminal it is asked for twice.
 pub(super) fn new(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
-    if let Some(found) = from_file_or_environment(file, NEW_PASSWORD)? {
+    if let Some(found) = from_file_or(file, in_environment(NEW_PASSWORD), None)? {
         return Ok(found);
     }
     if !io::stdin().is_terminal() {
@@ -42,11 +47,19 @@ pub(super) fn new(user: &str, file: Option<&Path>) -> Result<Secret, Failure> {
     }
 }
 
-fn from_file_or_environment(
+fn in_environment(variable: &str) -> Option<Secret> {
+    let found = std::env::var_os(variable).filter(|text| !text.is_empty());
+    found.map(|text| Secret::new(std::os::unix::ffi::OsStringExt::into_vec(text)))
+}
+
+/// The first that there is, strongest first.
+fn from_file_or(
     file: Option<&Path>,
-    variable: &str,
+    in_environment: Option<Secret>,
+    of_context: Option<&Path>,
 ) -> Result<Option<Secret>, Failure> {
-    if let Some(file) = file {
+    let of_context = of_context.filter(|_| in_environment.is_none());
+    if let Some(file) = file.or(of_context) {
         if let Some(mode) = exposed_mode(file) {
             let file = file.display();
             return Err(Failure::usage(format!(
@@ -58,8 +71,7 @@ fn from_file_or_environment(
             .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
         return Ok(Some(read_line(&mut text.as_slice())?));
     }
-    let found = std::env::var_os(variable).filter(|text| !text.is_empty());
-    Ok(found.map(|text| Secret::new(std::os::unix::ffi::OsStringExt::into_vec(text))))
+    Ok(in_environment)
 }
 
 /// Asks on standard error, and has the terminal not show what is typed.
@@ -96,6 +108,8 @@ fn read_line(from: &mut impl BufRead) -> Result<Secret, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -107,8 +121,12 @@ mod tests {
         fs::write(&file, "secret\n").unwrap();
         for (mode, is_read) in [(0o600, true), (0o400, true), (0o644, false), (0o640, false)] {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            for ask in [of_user, new] {
-                match ask("anna", Some(&file)) {
+            for asked in [
+                of_user("anna", Some(&file), None),
+                of_user("anna", None, Some(&file)),
+                new("anna", Some(&file)),
+            ] {
+                match asked {
                     Ok(password) => {
                         assert!(is_read, "{mode:o}");
                         assert_eq!(password.reveal(), b"secret");
@@ -119,6 +137,32 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_given_for_this_command_stands_above_the_context() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let [flag, context] = ["flag", "context"].map(|name| {
+            let file = folder.path().join(name);
+            fs::write(&file, name).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            file
+        });
+        let variable = || Some(Secret::new(b"variable".to_vec()));
+        for (file, in_environment, of_context, found) in [
+            (Some(&flag), variable(), Some(&context), Some("flag")),
+            (None, variable(), Some(&context), Some("variable")),
+            (None, None, Some(&context), Some("context")),
+            (None, None, None, None),
+        ] {
+            let of_context = of_context.map(PathBuf::as_path);
+            let file = file.map(PathBuf::as_path);
+            let read = from_file_or(file, in_environment, of_context).unwrap();
+            let found = found.map(str::as_bytes);
+            assert_eq!(read.as_ref().map(Secret::reveal), found);
         }
     }
 

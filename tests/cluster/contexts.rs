@@ -142,6 +142,13 @@ fn a_file_of_contexts_that_cannot_be_trusted_or_read_is_refused_by_who_needs_it(
         code == 2 && said.contains("the password of bob is missing"),
         "{said}"
     );
+    // What the environment gives stands above it, and spares reading it.
+    fs::remove_file(secret).unwrap();
+    let get = ["get", "k", "--context", "a"];
+    let (_, _, said) = user.types(&get, &[]);
+    assert!(said.contains("anna.pw"), "{said}");
+    let (_, _, said) = user.types(&get, &[("LEASEHOLD_PASSWORD", "annas")]);
+    assert!(!said.contains("anna.pw"), "{said}");
     let other = user.home.path().join("other.toml");
     let other = other.to_str().unwrap();
     user.gets(&[&set[..], &["--contexts", other]].concat(), &[]);
