@@ -19,9 +19,8 @@ mod facts;
 mod names;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs, io};
@@ -661,25 +660,7 @@ fn create_directory(path: &Path) -> Result<(), PkiError> {
 
 /// Writes beside the file and renames, so that a reader sees the old text or the new one.
 fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = path.with_file_name(name);
-    let attempt = || -> io::Result<()> {
-        // A leftover of an interrupted run may have other permissions: never write into it.
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        durable::move_into_place(&beside, path)
-    };
-    attempt().map_err(|source| PkiError::Io {
+    durable::replace_with_mode(path, text.as_bytes(), mode).map_err(|source| PkiError::Io {
         action: "write",
         path: path.to_owned(),
         source,

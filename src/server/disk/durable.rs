@@ -2,7 +2,7 @@
 //!
 //! A file is written beside its place, synced, renamed into it, and its folder is synced. Whatever the
 //! moment of a crash, the place holds what was there before or all of what is new; and once a call
-//! returned, it is the new. What is left beside it by a crash is written over by the next attempt.
+//! returned, it is the new. What is left beside it by a crash is removed by the next attempt.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,8 +22,16 @@ const NOT_HERE: &str = "the driver waits for no disk";
 /// # Errors
 /// The file is as it was before, or as it should be.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, bytes, 0o600)
+}
+
+/// As [`replace`], with permissions of its own.
+///
+/// # Errors
+/// The file is as it was before, or as it should be.
+pub(crate) fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
-    replace_in(&mut RealFolder, path, bytes)
+    replace_in(&mut RealFolder { mode }, path, bytes)
 }
 
 /// Puts the file at `part`, which is complete and synced, in its `place`, durably. Both lie in one folder.
@@ -94,14 +102,22 @@ fn replace_in<F: Folder>(folder: &mut F, path: &Path, bytes: &[u8]) -> io::Resul
     folder.sync_folder_of(path)
 }
 
-struct RealFolder;
+struct RealFolder {
+    /// Of the files that it creates.
+    mode: u32,
+}
 
 impl Folder for RealFolder {
     type File = File;
 
     fn create(&mut self, path: &Path) -> io::Result<File> {
+        // A leftover of an interrupted run may have other permissions, or lead elsewhere: never write into it.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
+        options.write(true).create_new(true).mode(self.mode);
         options.open(path)
     }
 
@@ -151,16 +167,34 @@ mod tests {
         assert!(replace(&folder.path().join("no/such"), b"").is_err());
     }
 
+    #[test]
+    fn what_an_interrupted_run_left_is_not_written_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a.new"), "for all to read").unwrap();
+        fs::set_permissions(at("a.new"), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::write(at("elsewhere"), "another's").unwrap();
+        std::os::unix::fs::symlink(at("elsewhere"), at("b.new")).unwrap();
+        for (name, mode) in [("a", 0o600), ("b", 0o640)] {
+            replace_with_mode(&at(name), b"new", mode).unwrap();
+            let found = fs::symlink_metadata(at(name)).unwrap();
+            assert!(found.is_file(), "{name}");
+            assert_eq!(found.permissions().mode() & 0o777, mode, "{name}");
+        }
+        assert_eq!(fs::read(at("elsewhere")).unwrap(), b"another's");
+    }
+
     /// A device of this kind cannot be synced, so the system says no if it is asked.
     #[test]
     fn syncs_are_those_of_the_system() {
         let device = Path::new("/dev/full");
         let file = File::open(device).unwrap();
-        let refused = RealFolder.sync(&file).unwrap_err();
+        let mut folder = RealFolder { mode: 0o600 };
+        let refused = folder.sync(&file).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         let refused = sync_folder(device).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        let refused = RealFolder.sync_folder_of(&device.join("mark")).unwrap_err();
+        let refused = folder.sync_folder_of(&device.join("mark")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 
@@ -225,11 +259,7 @@ mod tests {
 
         fn create(&mut self, path: &Path) -> io::Result<usize> {
             self.call()?;
-            // A name that is there keeps its file, which is emptied.
-            if let Some(inode) = self.names.get(path) {
-                self.contents[*inode] = (Vec::new(), 0);
-                return Ok(*inode);
-            }
+            // A name that is there gets another file.
             self.contents.push((Vec::new(), 0));
             self.names.insert(path.to_owned(), self.contents.len() - 1);
             Ok(self.contents.len() - 1)
