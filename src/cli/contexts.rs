@@ -6,7 +6,8 @@
 //! A file that commands write is written as a whole; comments in it are not kept.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, io};
@@ -18,6 +19,9 @@ use super::arguments::duration::parse_timeout;
 use super::failure::Failure;
 use super::runtime::DevName;
 use crate::server::disk::durable;
+
+/// With it a pipe is opened at once.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The context that is always there: the development cluster without a name, if it runs.
 pub const DEV: &str = "dev";
@@ -89,6 +93,18 @@ pub enum ContextsError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// It is a folder or a pipe.
+    #[error("{} is not a file: name one with --contexts", path.display())]
+    NoFile {
+        /// What is not one.
+        path: PathBuf,
+    },
+    /// A path in a context is not text, as what the file says is.
+    #[error("{} is not UTF-8, so a context cannot name it: rename it, or use a link to it", path.display())]
+    NoText {
+        /// The path.
+        path: PathBuf,
     },
     /// Somebody else could change it.
     #[error(
@@ -172,12 +188,25 @@ impl Contexts {
             current: None,
             all: BTreeMap::new(),
         };
-        match fs::metadata(path) {
-            Ok(found) => refuse_others(path, &found)?,
+        // Opened once: what is read is what was looked at. A pipe is not waited for.
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(NONBLOCK);
+        let mut file = match options.open(path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing),
             Err(error) => return Err(read_error(error)),
+        };
+        let found = file.metadata().map_err(read_error)?;
+        if found.file_type().is_char_device() {
+            return Ok(nothing);
         }
-        let text = fs::read_to_string(path).map_err(read_error)?;
+        if !found.is_file() {
+            let path = path.to_owned();
+            return Err(ContextsError::NoFile { path });
+        }
+        refuse_others(path, &found)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(read_error)?;
         Reader { path, text: &text }.contexts(nothing)
     }
 
@@ -193,21 +222,36 @@ impl Contexts {
         })
     }
 
-    /// Writes the file, private to its owner, and the directories above it.
+    /// Writes the file, private to its owner, and the directories above it. If it is a link, what it leads to
+    /// is written.
     ///
     /// # Errors
-    /// [`ContextsError::Write`].
+    /// [`ContextsError::NoText`]; [`ContextsError::NoFile`]; [`ContextsError::Write`].
     pub fn save(&self) -> Result<(), ContextsError> {
-        let write = || {
-            if let Some(above) = self.path.parent().filter(|it| !it.as_os_str().is_empty()) {
-                fs::create_dir_all(above)?;
-            }
-            durable::replace(&self.path, self.text().as_bytes())
-        };
-        write().map_err(|source| ContextsError::Write {
+        let write_error = |source| ContextsError::Write {
             path: self.path.clone(),
             source,
-        })
+        };
+        let mut paths = self.all.values().flat_map(Context::paths);
+        if let Some(path) = paths.find(|path| path.to_str().is_none()) {
+            let path = path.to_owned();
+            return Err(ContextsError::NoText { path });
+        }
+        // A link that leads nowhere is an error, and stays.
+        let place = match fs::symlink_metadata(&self.path) {
+            Ok(_) => fs::canonicalize(&self.path).map_err(write_error)?,
+            Err(_) => self.path.clone(),
+        };
+        if fs::metadata(&place).is_ok_and(|it| !it.is_file()) {
+            return Err(ContextsError::NoFile { path: place });
+        }
+        let write = || {
+            if let Some(above) = place.parent().filter(|it| !it.as_os_str().is_empty()) {
+                fs::create_dir_all(above)?;
+            }
+            durable::replace(&place, self.text().as_bytes())
+        };
+        write().map_err(write_error)
     }
 
     fn text(&self) -> String {
@@ -227,10 +271,16 @@ impl Contexts {
 }
 
 impl Context {
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let paths = [&self.cacert, &self.cert, &self.key, &self.password_file];
+        paths.into_iter().filter_map(|path| path.as_deref())
+    }
+
     /// What it says, by key.
     pub fn said(&self) -> Vec<(&'static str, Value)> {
         let path = |path: &Option<PathBuf>| {
             let path = path.as_ref()?;
+            // To be shown. One that is not UTF-8 is not saved.
             Some(Value::from(path.to_string_lossy().into_owned()))
         };
         let duration = |duration: &Option<Duration>| {

@@ -72,6 +72,78 @@ fn a_file_that_others_can_write_is_refused() {
 }
 
 #[test]
+fn what_is_no_file_says_nothing_if_it_is_a_device_and_is_refused_by_its_name_otherwise() {
+    let nothing = Contexts::read(Path::new("/dev/null")).unwrap();
+    assert_eq!((nothing.current.as_ref(), nothing.all.len()), (None, 0));
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o666.into()).unwrap();
+    let at = |path: &Path| Contexts {
+        path: path.to_owned(),
+        ..nothing.clone()
+    };
+    let refused = |path: &Path, done: Result<(), ContextsError>| {
+        let said = done.unwrap_err().to_string();
+        assert!(
+            said.starts_with(&format!("{} is not a file", path.display())),
+            "{said}"
+        );
+    };
+    for path in [folder.path(), &pipe] {
+        refused(path, Contexts::read(path).map(drop));
+    }
+    refused(&pipe, at(&pipe).save());
+}
+
+#[test]
+fn a_link_stays_one_and_what_it_leads_to_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("kept.toml"), TWO).unwrap();
+    fs::set_permissions(at("kept.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("kept.toml", at("contexts.toml")).unwrap();
+    // What an interrupted run or somebody else left.
+    fs::write(at("other"), "another's").unwrap();
+    std::os::unix::fs::symlink("other", at("kept.toml.new")).unwrap();
+    let mut contexts = Contexts::read(&at("contexts.toml")).unwrap();
+    contexts.current = Some("test".to_owned());
+    contexts.save().unwrap();
+    assert_eq!(
+        fs::read_link(at("contexts.toml")).unwrap(),
+        Path::new("kept.toml")
+    );
+    let kept = Contexts::read(&at("kept.toml")).unwrap();
+    assert_eq!(kept.current.as_deref(), Some("test"));
+    let found = fs::symlink_metadata(at("kept.toml")).unwrap();
+    assert!(found.is_file() && found.permissions().mode() & 0o777 == 0o600);
+    assert_eq!(fs::read(at("other")).unwrap(), b"another's");
+    // One that leads nowhere is not replaced, either.
+    fs::remove_file(at("kept.toml")).unwrap();
+    let refused = contexts.save().unwrap_err().to_string();
+    assert!(
+        refused.contains("cannot write") && at("contexts.toml").is_symlink(),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_path_that_is_no_text_is_not_saved_as_another() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut contexts = Contexts::read(&folder.path().join("contexts.toml")).unwrap();
+    let odd = std::ffi::OsString::from_vec(b"/pki/\xff.pem".to_vec());
+    let context = Context {
+        cert: Some(odd.into()),
+        ..Context::default()
+    };
+    contexts.all.insert("odd".to_owned(), context);
+    let refused = contexts.save().unwrap_err().to_string();
+    assert!(refused.contains("is not UTF-8"), "{refused}");
+    assert!(!contexts.path.exists());
+}
+
+#[test]
 fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
     for (text, line, said) in [
         ("curent = \"a\"\n", 1, "there are `current` and sections"),
