@@ -33,7 +33,8 @@ pub enum ContextCommand {
   leasehold context set prod --timeout 10s --connect-timeout 2s
   leasehold context set prod --unset user,password_file
 
-Files are kept with their whole path. Keys that are not given stay as they are.")]
+Files are kept with their whole path. Keys that are not given stay as they are, but a password file
+is taken out when its user changes.")]
     Set(ContextSetArgs),
     /// Remove a context
     #[command(after_help = "Example:\n  leasehold context remove prod")]

@@ -28,6 +28,10 @@ pub(super) fn run(
             let name = named.or_else(|| contexts.current.clone()).ok_or_else(|| {
                 Failure::usage("no context is used: name one, or choose one with `context use`")
             })?;
+            if name == DEV {
+                let document = document(DEV, &Context::default());
+                return Ok(said(DEV_IS_SHOWN, &document, global.output, out)?);
+            }
             let context = contexts.named(&name)?;
             Ok(show(&name, context, global.output, out)?)
         }
@@ -49,9 +53,13 @@ pub(super) fn run(
         ContextCommand::Set(arguments) => {
             let name = arguments.name.clone();
             let context = contexts.all.entry(name.clone()).or_default();
-            change(context, arguments, global)?;
+            let cleared = change(context, arguments, global)?;
             let context = context.clone();
             contexts.save()?;
+            if let Some(user) = cleared {
+                let mut said = anstream::stderr();
+                writeln!(said, "password_file is taken out: it was that of {user}")?;
+            }
             Ok(show(&name, &context, global.output, out)?)
         }
         ContextCommand::Remove(arguments) => {
@@ -71,8 +79,13 @@ pub(super) fn run(
     }
 }
 
-/// Keeps what was given.
-fn change(context: &mut Context, arguments: ContextSetArgs, global: &GlobalArgs) -> io::Result<()> {
+/// Keeps what was given. Returns the user whose password file is taken out, because another takes the place.
+fn change(
+    context: &mut Context,
+    arguments: ContextSetArgs,
+    global: &GlobalArgs,
+) -> io::Result<Option<String>> {
+    let before = context.user.clone();
     for key in &arguments.unset {
         context.unset(key);
     }
@@ -94,13 +107,24 @@ fn change(context: &mut Context, arguments: ContextSetArgs, global: &GlobalArgs)
     }
     context.timeout = global.timeout.or(context.timeout);
     context.connect_timeout = arguments.connect_timeout.or(context.connect_timeout);
-    Ok(())
+    let is_old = context.user != before && global.password_file.is_none();
+    let cleared = before.filter(|_| is_old && context.password_file.is_some());
+    if cleared.is_some() {
+        context.password_file = None;
+    }
+    Ok(cleared)
 }
+
+const DEV_IS_SHOWN: &str =
+    "dev: the development cluster without a name is used, while one runs (`leasehold dev`)";
 
 fn list(contexts: &Contexts, format: Format, out: &mut impl Write) -> io::Result<()> {
     let is_current = |name: &str| contexts.current.as_deref() == Some(name);
+    let dev = (DEV.to_owned(), Context::default());
+    let dev = is_current(DEV).then_some((&dev.0, &dev.1));
+    let mut shown_all = dev.into_iter().chain(&contexts.all);
     match format {
-        Format::Simple => contexts.all.iter().try_for_each(|(name, context)| {
+        Format::Simple => shown_all.try_for_each(|(name, context)| {
             let mark = if is_current(name) { '*' } else { ' ' };
             let endpoints = context.endpoints.join(",");
             writeln!(out, "{}", format!("{mark} {name}  {endpoints}").trim_end())
@@ -112,7 +136,7 @@ fn list(contexts: &Contexts, format: Format, out: &mut impl Write) -> io::Result
                 ("ENDPOINTS", Align::Left),
                 ("USER", Align::Left),
             ];
-            let rows = contexts.all.iter().map(|(name, context)| {
+            let rows = shown_all.map(|(name, context)| {
                 vec![
                     if is_current(name) { "*" } else { "" }.to_owned(),
                     name.clone(),
@@ -177,5 +201,80 @@ fn in_format(document: &Value, format: Format, out: &mut impl Write) -> io::Resu
         Format::Fields => print::fields(out, document),
         Format::Table => print::row(out, document),
         Format::Json | Format::Simple => print::line(out, document),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::arguments::Command;
+
+    /// A file of contexts, and what is typed about it.
+    struct Home(tempfile::TempDir);
+
+    impl Home {
+        fn types(&self, words: &str) -> Result<String, Failure> {
+            let file = self.0.path().join("contexts.toml");
+            let line = format!("leasehold context {words} --contexts {}", file.display());
+            let parsed = crate::cli::parse_from(&[], line.split_whitespace().map(Into::into));
+            let parsed = parsed.unwrap();
+            let Command::Context { command } = parsed.command else {
+                unreachable!("it begins with that word");
+            };
+            let mut out = Vec::new();
+            run(command, &parsed.global, &mut out)?;
+            Ok(String::from_utf8(out).unwrap())
+        }
+    }
+
+    fn home() -> Home {
+        Home(tempfile::tempdir().unwrap())
+    }
+
+    #[test]
+    fn the_development_cluster_is_shown_as_the_one_that_is_used() {
+        let home = home();
+        home.types("set prod --endpoints a:1").unwrap();
+        assert_eq!(home.types("list").unwrap(), "  prod  a:1\n");
+        home.types("use dev").unwrap();
+        for words in ["show", "show dev"] {
+            let shown = home.types(words).unwrap();
+            assert!(shown.contains("development cluster"), "{shown}");
+        }
+        assert_eq!(home.types("list").unwrap(), "* dev\n  prod  a:1\n");
+        let table = home.types("list -o table").unwrap();
+        assert!(table.contains("dev"), "{table}");
+        let shown = home.types("show -o json").unwrap();
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["name"], DEV);
+        home.types("use prod").unwrap();
+        assert_eq!(home.types("list").unwrap(), "* prod  a:1\n");
+    }
+
+    #[test]
+    fn a_password_file_goes_with_its_user() {
+        let home = home();
+        let annas = "set prod --user anna --password-file /anna.pw";
+        for (words, is_kept) in [
+            ("set prod --user bob", false),
+            ("set prod --unset user", false),
+            ("set prod --unset user --user bob", false),
+            ("set prod --user anna", true),
+            ("set prod --timeout 1s", true),
+        ] {
+            home.types(annas).unwrap();
+            let shown = home.types(words).unwrap();
+            assert_eq!(shown.contains("/anna.pw"), is_kept, "{words}: {shown}");
+            assert_eq!(home.types("show prod").unwrap(), shown);
+        }
+        home.types(annas).unwrap();
+        let bobs = home
+            .types("set prod --user bob --password-file /bob.pw")
+            .unwrap();
+        assert!(bobs.contains("/bob.pw"), "{bobs}");
+        // A file may be given before its user.
+        home.types("set other --password-file /anna.pw").unwrap();
+        let shown = home.types("set other --user anna").unwrap();
+        assert!(shown.contains("/anna.pw"), "{shown}");
     }
 }
