@@ -91,8 +91,8 @@ pub struct Target {
 /// What besides arguments decides the target.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The context that is used.
-    pub context: Option<Context>,
+    /// The context that is used, after its name.
+    pub context: Option<(String, Context)>,
     /// The development cluster that runs now, where no context is used.
     pub dev: Option<DevCluster>,
 }
@@ -131,7 +131,10 @@ impl Surroundings {
 ///
 /// # Errors
 /// The file cannot be used, or has no such context.
-fn chosen(global: &GlobalArgs) -> Result<Option<Context>, Failure> {
+fn chosen(global: &GlobalArgs) -> Result<Option<(String, Context)>, Failure> {
+    let named = |contexts: &Contexts, name: &str| -> Result<_, Failure> {
+        Ok(Some((name.to_owned(), contexts.named(name)?.clone())))
+    };
     if let Some(name) = &global.context {
         if global.dev.is_some() {
             return Err(Failure::usage(
@@ -141,11 +144,7 @@ fn chosen(global: &GlobalArgs) -> Result<Option<Context>, Failure> {
         }
         return match name.as_str() {
             DEV => Ok(None),
-            name => Ok(Some(
-                Contexts::of(global.contexts.as_deref())?
-                    .named(name)?
-                    .clone(),
-            )),
+            name => named(&Contexts::of(global.contexts.as_deref())?, name),
         };
     }
     // Its certificates are for its own endpoints, as those of a development cluster are.
@@ -158,7 +157,7 @@ fn chosen(global: &GlobalArgs) -> Result<Option<Context>, Failure> {
     };
     match contexts.current.as_deref() {
         None | Some(DEV) => Ok(None),
-        Some(name) => Ok(Some(contexts.named(name)?.clone())),
+        Some(name) => named(&contexts, name),
     }
 }
 
@@ -169,7 +168,10 @@ impl Target {
     /// No target is given, or it is incomplete.
     pub fn find(global: &GlobalArgs, surroundings: &Surroundings) -> Result<Self, Failure> {
         let nothing = Context::default();
-        let context = surroundings.context.as_ref().unwrap_or(&nothing);
+        let (name, context) = match &surroundings.context {
+            Some((name, context)) => (Some(name), context),
+            None => (None, &nothing),
+        };
         let dev = surroundings.dev.as_ref();
         let from_dev = |endpoint: &String| dev.is_some_and(|dev| dev.endpoints.contains(endpoint));
         // The development cluster's certificates open only its own doors.
@@ -178,6 +180,12 @@ impl Target {
             ([], _) if !context.endpoints.is_empty() => context.endpoints.clone(),
             ([], Some(dev)) => dev.endpoints.clone(),
             ([], None) => {
+                if let Some(name) = name {
+                    return Err(Failure::usage(format!(
+                        "the context {name} has no `endpoints`: add them with `leasehold context set {name} \
+                         --endpoints HOST:PORT`"
+                    )));
+                }
                 return Err(Failure::usage(
                     "no cluster was given: start one with `leasehold dev`, or name one with \
                      --endpoints (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key, or with --context",

@@ -167,6 +167,8 @@ fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
             2,
             "write seconds, or a number",
         ),
+        ("[contexts.a]\ntimeout = \"0s\"\n", 2, "between 1ms and 1h"),
+        ("[contexts.a]\ntimeout = \"1ns\"\n", 2, "between 1ms and 1h"),
         (
             "[contexts.a]\nconnect_timeout = \"1000h\"\n",
             2,
@@ -183,6 +185,23 @@ fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
             refused.contains(&place) && refused.contains(said),
             "{text}: {refused}"
         );
+    }
+}
+
+#[test]
+fn a_deadline_that_the_file_could_not_have_is_refused_when_it_is_typed() {
+    let set = |timeout: &str| {
+        let line = format!("leasehold context set a --connect-timeout {timeout}");
+        super::super::parse_from(&[], line.split_whitespace().map(Into::into))
+    };
+    for timeout in ["0", "1ns", "1000h"] {
+        let refused = set(timeout).err().expect(timeout).to_string();
+        assert!(refused.contains("between 1ms and 1h"), "{refused}");
+    }
+    for timeout in ["1ms", "1h"] {
+        assert!(set(timeout).is_ok(), "{timeout}");
+        let text = format!("[contexts.a]\nconnect_timeout = \"{timeout}\"\n");
+        assert!(read(&text, 0o600).is_ok(), "{timeout}");
     }
 }
 
@@ -206,7 +225,7 @@ fn target(flags: &str, context: Context) -> Result<Target, Failure> {
     let line = format!("leasehold get foo {flags}");
     let global = super::super::parse_from(&[], line.split_whitespace().map(Into::into));
     let surroundings = Surroundings {
-        context: Some(context),
+        context: Some(("prod".to_owned(), context)),
         dev: None,
     };
     Target::find(&global.unwrap().global, &surroundings)
@@ -232,6 +251,13 @@ fn a_flag_stands_above_the_context_and_the_rest_stays() {
     assert_eq!(other.cert, Path::new("mine"));
     assert_eq!(other.key, Path::new("key"));
     let incomplete = Context {
+        endpoints: Vec::new(),
+        ..context.clone()
+    };
+    let refused = target("", incomplete).unwrap_err();
+    let said = "the context prod has no `endpoints`";
+    assert!(refused.message.contains(said), "{refused}");
+    let incomplete = Context {
         key: None,
         ..context
     };
@@ -239,8 +265,6 @@ fn a_flag_stands_above_the_context_and_the_rest_stays() {
     assert!(refused.message.contains("--key"), "{refused}");
 }
 
-        ("[contexts.a]\ntimeout = \"0s\"\n", 2, "between 1ms and 1h"),
-        ("[contexts.a]\ntimeout = \"1ns\"\n", 2, "between 1ms and 1h"),
 #[test]
 fn the_password_of_a_context_is_its_users_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,23 +284,6 @@ fn the_password_of_a_context_is_its_users_alone() {
         ..Context::default()
     };
     let (user, password) = target("", context.clone()).unwrap().login.unwrap();
-#[test]
-fn a_deadline_that_the_file_could_not_have_is_refused_when_it_is_typed() {
-    let set = |timeout: &str| {
-        let line = format!("leasehold context set a --connect-timeout {timeout}");
-        super::super::parse_from(&[], line.split_whitespace().map(Into::into))
-    };
-    for timeout in ["0", "1ns", "1000h"] {
-        let refused = set(timeout).err().expect(timeout).to_string();
-        assert!(refused.contains("between 1ms and 1h"), "{refused}");
-    }
-    for timeout in ["1ms", "1h"] {
-        assert!(set(timeout).is_ok(), "{timeout}");
-        let text = format!("[contexts.a]\nconnect_timeout = \"{timeout}\"\n");
-        assert!(read(&text, 0o600).is_ok(), "{timeout}");
-    }
-}
-
     assert_eq!((user.as_str(), password.reveal()), ("anna", &b"annas"[..]));
     let bobs = secret("bobs");
     let flags = format!("--user bob --password-file {}", bobs.display());
