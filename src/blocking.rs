@@ -95,6 +95,14 @@ impl BlockingClient {
         Ok(Self { client, runtime })
     }
 
+    /// This client within a namespace, as [`Client::with_namespace`].
+    #[must_use]
+    pub fn with_namespace(&self, prefix: impl AsRef<[u8]>) -> Self {
+        let client = self.client.with_namespace(prefix);
+        let runtime = self.runtime.clone();
+        Self { client, runtime }
+    }
+
     /// Waits for async code over the client, such as a lock or a transaction of several steps.
     ///
     /// ```no_run

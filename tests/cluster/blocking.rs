@@ -46,6 +46,11 @@ fn a_program_without_async_code_reads_writes_and_watches() {
         .map(|kv| kv.unwrap().key)
         .collect();
     assert_eq!(keys, ["a/1", "a/3"]);
+    let within = client.with_namespace("a/");
+    assert_eq!(within.get("1", None).unwrap().value().unwrap(), "one");
+    within.put("4", "four", None).unwrap();
+    assert_eq!(client.get("a/4", None).unwrap().value().unwrap(), "four");
+    assert!(within.get("a/1", None).unwrap().value().is_none());
     client.close();
     let error = client.get("a/1", None).unwrap_err();
     assert!(error.to_string().contains("closed"), "{error}");
