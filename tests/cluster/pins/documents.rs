@@ -168,7 +168,7 @@ impl Shape {
         let (mut fields, mut runs) = (BTreeMap::<_, BTreeSet<_>>::new(), Vec::new());
         let documents = seen.iter().flat_map(|it| {
             let documents = serde_json::Deserializer::from_str(&it.documents).into_iter::<Value>();
-            documents.map(|document| document.expect("it is JSON").to_string())
+            documents.flat_map(|document| elements(document.expect("it is JSON")))
         });
         for document in documents {
             let mut run = BTreeSet::new();
@@ -285,6 +285,17 @@ impl Shape {
             .keys()
             .filter_map(|it| it.strip_prefix(object)?.strip_prefix('.'));
         names.eq(KEY).then_some((object, "[key](#a-key)"))
+    }
+}
+
+/// A list by its elements, so that what one of them lacks is not hidden by the others.
+fn elements(document: Value) -> Vec<String> {
+    match document {
+        Value::Array(all) if !all.is_empty() => {
+            let alone = all.into_iter().map(|it| Value::Array(vec![it]).to_string());
+            alone.collect()
+        }
+        other => vec![other.to_string()],
     }
 }
 
