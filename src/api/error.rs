@@ -127,7 +127,8 @@ pub enum ErrorKind {
         /// The oldest revision that can be read.
         compact_revision: i64,
     },
-    /// The revision does not exist yet, or the node had not applied it by the read's deadline.
+    /// The revision does not exist yet, or no node that was asked had applied it by the read's deadline: the
+    /// one that was asked for, or the newest that the client had seen.
     FutureRevision,
     /// A put that keeps the value or lease of its key found no such key.
     KeyNotFound,

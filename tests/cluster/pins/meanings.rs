@@ -438,7 +438,10 @@ pub(super) const REMEDIES: &[(&str, &str)] = &[
         "LH-COMPACTED",
         "read at a newer revision; a watch starts over with the present state",
     ),
-    ("LH-FUTURE-REVISION", "wait, or ask a node that is further"),
+    (
+        "LH-FUTURE-REVISION",
+        "wait, or ask a node that is further; the newest that a client has seen counts as asked for, too ([reads.md](../guide/reads.md))",
+    ),
     (
         "LH-KEY-NOT-FOUND",
         "write the value and the lease instead of keeping them",
