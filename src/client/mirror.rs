@@ -11,7 +11,8 @@
 //! destination is a mixture of revisions, and the key says so.
 //!
 //! What is left out: leases (a copied key has none, and is deleted when its original is), revisions (the
-//! destination counts its own), and mirrors in both directions, which would copy each other's copies.
+//! destination counts its own), and mirrors in both directions, which would copy each other's copies. For the
+//! same reason source and destination may not overlap within one cluster.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,7 +60,8 @@ impl MirrorOptions {
     }
 
     /// The key of the destination that says how far the mirror is. Default:
-    /// `leasehold-mirror/`*cluster*`/`*prefix*, with the id of the source's cluster.
+    /// `leasehold-mirror/`*cluster*`/`*prefix*, with the id of the source's cluster, and the prefix after
+    /// the source's namespace.
     #[must_use]
     pub fn with_progress_key(mut self, key: impl AsRef<[u8]>) -> Self {
         self.progress_key = Some(Bytes::copy_from_slice(key.as_ref()));
@@ -199,9 +201,13 @@ struct Place {
     /// The revision of the destination that wrote the key; 0 if it does not exist.
     written_at: i64,
     origin: Origin,
+    /// The prefixes as the two clients know them.
+    prefix: Bytes,
+    destination_prefix: Bytes,
 }
 
-/// What is copied from where. Each mirror has its own.
+/// What is copied from where. Each mirror has its own. The prefixes are those of the clusters, with the
+/// namespaces of the clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Origin {
     cluster: u64,
@@ -286,8 +292,8 @@ impl Mirror {
     ///
     /// # Errors
     /// Nothing goes on then. [`ErrorKind::Fenced`]: another mirror with the same progress key has begun.
-    /// [`ErrorKind::InvalidArgument`]: the progress key holds something else, or a key of the source has
-    /// no possible name in the destination. [`ErrorKind::PermissionDenied`] and the like; a client was
+    /// [`ErrorKind::InvalidArgument`]: the progress key holds something else, a key of the source has no
+    /// possible name in the destination, or the mirror would copy what it writes. [`ErrorKind::PermissionDenied`] and the like; a client was
     /// closed.
     ///
     /// # Cancel safety
@@ -340,10 +346,16 @@ impl Mirror {
         };
         let options = GetOptions::new().with_consistency(Consistency::Linearizable);
         let found = self.destination.get(&key, Some(options)).await?;
+        if found.header.cluster_id == origin.cluster {
+            origin.check_that_it_ends(&self.destination.full_key(&key))?;
+        }
+        let (prefix, destination_prefix) = self.prefixes();
         let mut place = Place {
             key,
             written_at: 0,
             origin,
+            prefix,
+            destination_prefix,
         };
         let reason = match found.kv() {
             None => CopyReason::New,
@@ -391,21 +403,29 @@ impl Mirror {
         let options = GetOptions::new()
             .with_count_only()
             .with_consistency(Consistency::Linearizable);
-        let prefix = &self.options.prefix;
+        let (prefix, destination_prefix) = self.prefixes();
         // A key that who may read the prefix may read.
         let key = match prefix.is_empty() {
             true => &b"\0"[..],
             false => &prefix[..],
         };
         let header = self.source.get(key, Some(options)).await?.header;
-        let destination_prefix = self.options.destination_prefix.as_ref();
+        let full =
+            |client: &Client, prefix: &Bytes| Bytes::from(client.full_key(prefix).into_owned());
         let origin = Origin {
             cluster: header.cluster_id,
             bootstrap: self.source.inner.router.bootstrap(),
-            prefix: prefix.clone(),
-            destination_prefix: destination_prefix.unwrap_or(prefix).clone(),
+            prefix: full(&self.source, &prefix),
+            destination_prefix: full(&self.destination, &destination_prefix),
         };
         Ok((origin, header.revision))
+    }
+
+    /// Those of the source and of the destination, as the two clients know them.
+    fn prefixes(&self) -> (Bytes, Bytes) {
+        let prefix = &self.options.prefix;
+        let destination_prefix = self.options.destination_prefix.as_ref();
+        (prefix.clone(), destination_prefix.unwrap_or(prefix).clone())
     }
 
     async fn watch(&self, start: i64) -> Result<Watcher, Error> {
@@ -427,10 +447,10 @@ impl Mirror {
                 .with_consistency(Consistency::Linearizable);
             client.get_stream(prefix, Some(options)).map(Side::of)
         };
-        let theirs = all(&self.source, &place.origin.prefix)?;
+        let theirs = all(&self.source, &place.prefix)?;
         self.write(&mut place, Vec::new(), Some(Position::Copying))
             .await?;
-        let ours = all(&self.destination, &place.origin.destination_prefix)?;
+        let ours = all(&self.destination, &place.destination_prefix)?;
         self.state = State::Copying(Box::new(CopyInProgress {
             place,
             theirs,
@@ -718,14 +738,43 @@ impl Pursuit {
     }
 }
 
+impl Origin {
+    /// Refuses a mirror within one cluster that would copy what it writes, for ever.
+    fn check_that_it_ends(&self, progress_key: &[u8]) -> Result<(), Error> {
+        let (from, to) = (&self.prefix[..], &self.destination_prefix[..]);
+        let why = if from.starts_with(to) || to.starts_with(from) {
+            format!(
+                "the prefixes {} and {} overlap: choose a prefix and a destination prefix of which neither \
+                 begins with the other",
+                shown(from),
+                shown(to)
+            )
+        } else if progress_key.starts_with(from) {
+            format!(
+                "the progress key {} lies below the prefix {}, which is copied: choose another progress key",
+                shown(progress_key),
+                shown(from)
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!(
+                "source and destination are one cluster, so this mirror would copy its own copies: {why}"
+            ),
+        ))
+    }
+}
+
 impl Place {
     /// The name of a key of the source in the destination.
     fn key_of(&self, key: &[u8]) -> Result<Bytes, Error> {
-        let Origin {
+        let Self {
             prefix,
             destination_prefix,
             ..
-        } = &self.origin;
+        } = self;
         let rest = key.strip_prefix(&prefix[..]).unwrap_or(key);
         let mut full = BytesMut::with_capacity(destination_prefix.len() + rest.len());
         full.extend_from_slice(destination_prefix);
@@ -967,6 +1016,34 @@ mod tests {
         ] {
             assert_eq!(Progress::read(other.as_bytes()), None);
         }
+    }
+
+    #[test]
+    fn a_mirror_within_one_cluster_does_not_copy_what_it_writes() {
+        let check = |from: &'static str, to: &'static str, key: &str| {
+            let origin = Origin {
+                prefix: from.into(),
+                destination_prefix: to.into(),
+                ..progress(b"", None, Position::Copying).origin
+            };
+            let refused = origin.check_that_it_ends(key.as_bytes()).err();
+            refused.map(|error| {
+                assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+                error.detail.contains("progress key")
+            })
+        };
+        for (from, to) in [
+            ("a/", "a/"),
+            ("a/", "a/b/"),
+            ("a/b/", "a/"),
+            ("", "b/"),
+            ("a/", ""),
+        ] {
+            assert_eq!(check(from, to, "p"), Some(false), "{from} {to}");
+        }
+        assert_eq!(check("a/", "b/", "a/p"), Some(true));
+        assert_eq!(check("a/", "b/", "b/p"), None);
+        assert_eq!(check("a/", "ab/", "p"), None);
     }
 
     #[test]

@@ -312,6 +312,59 @@ async fn a_mirror_that_is_not_alone_or_not_welcome_says_so() {
     assert_eq!(error.kind, ErrorKind::ConnectionLost, "{error}");
 }
 
+/// Namespaces are a part of what is copied whereto.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirrors_of_two_namespaces_are_two_and_none_copies_its_own_copies() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    let tenants = ["t1/", "t2/"].map(|tenant| source.with_namespace(tenant));
+    for (tenant, value) in tenants.iter().zip(["1", "2"]) {
+        put(tenant, "a/x", value).await;
+    }
+    let all = || MirrorOptions::new().with_prefix("a/");
+    // Each goes on from a place of its own.
+    for (tenant, own) in tenants.iter().zip(["b1/", "b2/"]) {
+        let mut mirror = Mirror::new(tenant, &destination, all().with_destination_prefix(own));
+        let reason = CopyReason::New;
+        let begun = step(&mut mirror).await.unwrap();
+        assert_eq!(begun, MirrorEvent::CopyStarted { reason });
+        until(&mut mirror, 1).await;
+        assert_eq!(below(&destination, own).await, below(tenant, "a/").await);
+    }
+    let first = destination.with_namespace("d1/");
+    let mut mirror = Mirror::new(&tenants[0], &first, options());
+    until(&mut mirror, 1).await;
+    // One key for two sources, or for two destinations.
+    let whole = destination.with_namespace("");
+    for (tenant, client, key) in [(1, &first, "progress"), (0, &whole, "d1/progress")] {
+        let options = options().with_progress_key(key);
+        let mut mirror = Mirror::new(&tenants[tenant], client, options);
+        let error = step(&mut mirror).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+    }
+
+    // In one cluster.
+    let tenant = &tenants[0];
+    for (client, options, why) in [
+        (&source, MirrorOptions::new(), "overlap"),
+        (&source, all().with_destination_prefix("a/copy/"), "overlap"),
+        (tenant, all().with_destination_prefix(""), "overlap"),
+        (tenant, options().with_progress_key("a/p"), "lies below"),
+    ] {
+        let mut mirror = Mirror::new(client, client, options);
+        let error = step(&mut mirror).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
+        assert!(error.detail.contains(why), "{error}");
+    }
+    // The same prefix of two namespaces, and another prefix, are no overlap.
+    for (client, options) in [(&tenants[1], all()), (tenant, options())] {
+        let mut mirror = Mirror::new(tenant, client, options);
+        until(&mut mirror, 1).await;
+    }
+    assert_eq!(below(&tenants[1], "a/").await, [("x".into(), "1".into())]);
+    assert_eq!(below(tenant, "b/").await, [("x".into(), "1".into())]);
+}
+
 // ---- on the command line ----------------------------------------------------------------------
 
 fn make_mirror(from: &Cluster, to: &Cluster, more: &[&str]) -> Child {
