@@ -4,7 +4,8 @@
 //! also moves that key on, on condition that it is as this mirror left it. So every revision of the
 //! source arrives once, whichever side dies when: a mirror that begins looks at the key, and goes on from
 //! there. That is the only way to recover, and every failure takes it. The same condition keeps two
-//! mirrors apart: the one that began later goes on, and the other is told that it is fenced.
+//! mirrors apart: one that begins writes its name into the key, so the one that began later goes on, and the
+//! other is told that it is fenced.
 //!
 //! The first copy, and each after history was compacted under a mirror, walks over both sides in the
 //! order of keys, writes what differs and deletes what the source does not have. Until it is complete the
@@ -180,6 +181,8 @@ pub struct Mirror {
     options: MirrorOptions,
     /// Tells this mirror from others.
     writer: u64,
+    /// The progress key has been its own: if another writes it now, that began later.
+    has_begun: bool,
     state: State,
     /// Before the next step.
     wait: Duration,
@@ -281,6 +284,7 @@ impl Mirror {
             source: source.clone(),
             destination: destination.clone(),
             options,
+            has_begun: false,
             state: State::Beginning,
             wait: Duration::ZERO,
             back_off: BACK_OFF_MIN,
@@ -365,6 +369,11 @@ impl Mirror {
                 let Some(progress) = progress else {
                     return Err(not_its_progress(&place));
                 };
+                if progress.writer == self.writer {
+                    self.has_begun = true;
+                } else if self.has_begun {
+                    return Err(fenced(&place.key, Some(kv)));
+                }
                 match progress.reached {
                     Position::Copying => CopyReason::Unfinished,
                     Position::At { revision, .. }
@@ -376,22 +385,28 @@ impl Mirror {
                     {
                         CopyReason::OtherHistory
                     }
-                    Position::At { revision, part } => match self.watch(revision + 1).await {
-                        Err(error) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
-                            CopyReason::Compacted
+                    Position::At { revision, part } => {
+                        if progress.writer != self.writer {
+                            let reached = Some(progress.reached);
+                            self.write(&mut place, Vec::new(), reached).await?;
                         }
-                        watcher => {
-                            self.state = State::Following(Box::new(Pursuit {
-                                place,
-                                watcher: watcher?,
-                                revision,
-                                part,
-                                pending: None,
-                                counts: MirrorCounts::default(),
-                            }));
-                            return Ok(MirrorEvent::Following { revision });
+                        match self.watch(revision + 1).await {
+                            Err(error) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
+                                CopyReason::Compacted
+                            }
+                            watcher => {
+                                self.state = State::Following(Box::new(Pursuit {
+                                    place,
+                                    watcher: watcher?,
+                                    revision,
+                                    part,
+                                    pending: None,
+                                    counts: MirrorCounts::default(),
+                                }));
+                                return Ok(MirrorEvent::Following { revision });
+                            }
                         }
-                    },
+                    }
                 }
             }
         };
@@ -533,7 +548,7 @@ impl Mirror {
 
     /// Writes to the destination, unless another mirror did.
     async fn write(
-        &self,
+        &mut self,
         place: &mut Place,
         ops: Vec<TxnOp>,
         reached: Option<Position>,
@@ -558,6 +573,7 @@ impl Mirror {
         if done.succeeded {
             if moves_on {
                 place.written_at = done.header.revision;
+                self.has_begun = true;
             }
             return Ok(());
         }
@@ -572,16 +588,12 @@ impl Mirror {
                 ErrorKind::Conflict { attempts: 1 },
                 "an earlier write of this mirror has taken effect late",
             ),
-            _ => Error::not_applied(
-                ErrorKind::Fenced {
-                    current: found.map_or(0, |kv| kv.create_revision),
-                },
-                format!(
-                    "another mirror has begun with the same progress key, {}, or the key was changed: let only \
-                     one of them run",
-                    shown(&place.key)
-                ),
+            // The one to be fenced was faster this time.
+            _ if !self.has_begun => Error::not_applied(
+                ErrorKind::Conflict { attempts: 1 },
+                "an earlier mirror has gone on while this one began",
             ),
+            _ => fenced(&place.key, found),
         })
     }
 }
@@ -949,6 +961,19 @@ fn not_its_progress(place: &Place) -> Error {
             "the key {} of the destination is not the progress of this mirror: it may be of another source, prefix \
              or destination prefix. Choose another progress key, or delete it if nothing needs it",
             shown(&place.key)
+        ),
+    )
+}
+
+fn fenced(key: &[u8], found: Option<&KeyValue>) -> Error {
+    Error::not_applied(
+        ErrorKind::Fenced {
+            current: found.map_or(0, |kv| kv.create_revision),
+        },
+        format!(
+            "another mirror has begun with the same progress key, {}, or the key was changed: let only one of \
+             them run",
+            shown(key)
         ),
     )
 }

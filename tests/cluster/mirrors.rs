@@ -211,6 +211,47 @@ async fn every_revision_arrives_once_whoever_is_given_up() {
     );
 }
 
+/// Both are asked to go on, in whichever order: the one that began later does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_mirrors_that_run_the_one_that_began_later_goes_on() {
+    let (from, to) = (Cluster::start(1), Cluster::start(1));
+    let (source, destination) = (from.client().await, to.client().await);
+    let first = put(&source, "a/x", "0").await;
+    let mut older = Mirror::new(&source, &destination, options());
+    until(&mut older, first).await;
+    until(&mut older, first).await;
+    for round in 0..5 {
+        let mut newer = Mirror::new(&source, &destination, options());
+        let event = step(&mut newer).await.unwrap();
+        assert!(matches!(event, MirrorEvent::Following { .. }), "{event:?}");
+        let last = put(&source, "a/x", &format!("{round}")).await;
+        let fenced = async {
+            loop {
+                if let Err(error) = step(&mut older).await {
+                    break error;
+                }
+            }
+        };
+        // The older one is first, and has the change to write.
+        let (error, _) = tokio::join!(biased; fenced, until(&mut newer, last));
+        assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
+        // It does not begin again behind the back of the other.
+        let error = step(&mut older).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
+        assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
+        older = newer;
+    }
+    // Nor does one that looks how far the destination is, as after every failure.
+    let options = || options().with_progress_key("another");
+    let mut older = Mirror::new(&source, &destination, options());
+    until(&mut older, first).await;
+    step(&mut Mirror::new(&source, &destination, options()))
+        .await
+        .unwrap();
+    let error = step(&mut older).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_compaction_everything_is_compared_and_what_is_gone_is_deleted() {
     let (from, to) = (Cluster::start(1), Cluster::start(1));
