@@ -378,10 +378,7 @@ impl Mirror {
                     Position::Copying => CopyReason::Unfinished,
                     Position::At { revision, .. }
                         if revision > now
-                            || !BootstrapId::agree(
-                                progress.origin.bootstrap,
-                                place.origin.bootstrap,
-                            ) =>
+                            || progress.origin.bootstrap != place.origin.bootstrap =>
                     {
                         CopyReason::OtherHistory
                     }
@@ -395,9 +392,15 @@ impl Mirror {
                                 CopyReason::Compacted
                             }
                             watcher => {
+                                let watcher = watcher?;
+                                if watcher.bootstrap() != place.origin.bootstrap {
+                                    let detail =
+                                        "the watch may be of another bootstrap of the source";
+                                    return Err(Error::not_applied(ErrorKind::Unavailable, detail));
+                                }
                                 self.state = State::Following(Box::new(Pursuit {
                                     place,
-                                    watcher: watcher?,
+                                    watcher,
                                     revision,
                                     part,
                                     pending: None,
@@ -425,11 +428,16 @@ impl Mirror {
             false => &prefix[..],
         };
         let header = self.source.get(key, Some(options)).await?.header;
+        let bootstrap = self.source.inner.router.bootstrap_of(header.member_id);
+        if bootstrap.is_none() {
+            let detail = "it is not known yet which bootstrap of the source answered";
+            return Err(Error::not_applied(ErrorKind::Unavailable, detail));
+        }
         let full =
             |client: &Client, prefix: &Bytes| Bytes::from(client.full_key(prefix).into_owned());
         let origin = Origin {
             cluster: header.cluster_id,
-            bootstrap: self.source.inner.router.bootstrap(),
+            bootstrap,
             prefix: full(&self.source, &prefix),
             destination_prefix: full(&self.destination, &destination_prefix),
         };

@@ -105,6 +105,31 @@ impl Pool {
         })
     }
 
+    /// The connections that are likely to work, with their addresses.
+    pub(super) fn all_usable(&self) -> Vec<(String, Arc<Link>)> {
+        let entries = self.lock();
+        let links = entries.iter().filter_map(|(address, entry)| {
+            let link = entry.link.as_ref().filter(|link| link.is_usable())?;
+            Some((address.clone(), Arc::clone(link)))
+        });
+        links.collect()
+    }
+
+    /// Connects to `address` again, in the background. What uses the connection of before, `old`, keeps it.
+    pub(super) fn replace(self: &Arc<Self>, address: &str, old: &Arc<Link>) {
+        let mut entries = self.lock();
+        if let Some(entry) = entries.get_mut(address)
+            && entry
+                .link
+                .as_ref()
+                .is_some_and(|link| Arc::ptr_eq(link, old))
+        {
+            entry.link = None;
+        }
+        drop(entries);
+        self.dial_ahead(address);
+    }
+
     /// A way to the cluster appeared: a new connection, or a leader that has answered.
     pub(super) fn tell_news(&self) {
         self.news.send_modify(|count| *count += 1);

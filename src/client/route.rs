@@ -194,9 +194,25 @@ impl Router {
         self.addresses.learn_more(list);
     }
 
-    /// Which bootstrap of its cluster the known leader comes from, if that is known.
-    pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
-        self.leader()?.link.upgrade()?.bootstrap()
+    /// Which bootstrap of its cluster `member` comes from, which has answered, by what it said when it was
+    /// connected; one that was asked through others, by what they said. Where that is not known, it is
+    /// connected again, so that it is known soon.
+    pub(super) fn bootstrap_of(&self, member: NodeId) -> Option<BootstrapId> {
+        let mut links = self.pool.all_usable();
+        if links.iter().any(|(_, link)| link.member_id() == member) {
+            links.retain(|(_, link)| link.member_id() == member);
+        }
+        let mut said = links.iter().map(|(_, link)| link.bootstrap());
+        let first = said.next().flatten();
+        // A connection of before may not have been noticed to be lost.
+        if first.is_some() && said.all(|other| other == first) {
+            return first;
+        }
+        for (address, link) in links {
+            self.forget(&address);
+            self.pool.replace(&address, &link);
+        }
+        None
     }
 
     /// Whether no read falls back behind what was seen.

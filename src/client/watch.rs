@@ -201,6 +201,12 @@ impl Watcher {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// Which bootstrap of its cluster the node comes from that is watched now, if it is known and there is one.
+    pub(super) fn bootstrap(&self) -> Option<BootstrapId> {
+        let place = self.place.lock();
+        place.open.as_ref().and_then(|(link, _)| link.bootstrap())
+    }
+
     /// Like [`Watcher::next`], for a task that also polls other futures.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.is_over {

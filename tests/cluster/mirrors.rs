@@ -211,6 +211,46 @@ async fn every_revision_arrives_once_whoever_is_given_up() {
     );
 }
 
+/// A source that lost everything, and has come further since than the copy is: its revisions are other changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_was_bootstrapped_again_is_copied_as_a_whole() {
+    let (mut from, to) = (Cluster::prepare(3), Cluster::start(1));
+    from.write_configs("[read_lease]\nenabled = true\n");
+    from.start_and_settle();
+    let (source, destination) = (from.client().await, to.client().await);
+    put(&source, "a/x", "1").await;
+    let last = put(&source, "a/gone", "1").await;
+    let mut mirror = Mirror::new(&source, &destination, options());
+    until(&mut mirror, last).await;
+    drop((mirror, source));
+    for node in &mut from.nodes {
+        node.kill();
+        std::fs::remove_dir_all(&node.data_dir).unwrap();
+    }
+    let leader = from.start_and_settle();
+    let writer = from.client().await;
+    while put(&writer, "a/x", "2").await <= last + 1 {}
+    // Beside a node with a read lease a client may never meet the leader.
+    for place in 1..=3 {
+        let source = from.client_at(&[(leader + place) % 3]).await;
+        let mut mirror = Mirror::new(&source, &destination, options());
+        let begun = loop {
+            match step(&mut mirror).await.unwrap() {
+                MirrorEvent::Interrupted { .. } => {}
+                event => break event,
+            }
+        };
+        let reason = CopyReason::OtherHistory;
+        match place {
+            1 => assert_eq!(begun, MirrorEvent::CopyStarted { reason }),
+            _ => assert!(matches!(begun, MirrorEvent::Following { .. }), "{begun:?}"),
+        }
+        let now = put(&writer, "a/x", &format!("of {place}")).await;
+        until(&mut mirror, now).await;
+        assert_eq!(below(&destination, "b/").await, below(&writer, "a/").await);
+    }
+}
+
 /// Both are asked to go on, in whichever order: the one that began later does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_mirrors_that_run_the_one_that_began_later_goes_on() {
