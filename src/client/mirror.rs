@@ -119,6 +119,19 @@ pub enum MirrorEvent {
     },
 }
 
+impl MirrorEvent {
+    /// Whether the destination is further than before, or is known to be where the source is. To begin is not.
+    fn is_headway(&self) -> bool {
+        match self {
+            Self::Copying { .. }
+            | Self::Copied { .. }
+            | Self::Applied { .. }
+            | Self::UpToDate { .. } => true,
+            Self::CopyStarted { .. } | Self::Following { .. } | Self::Interrupted { .. } => false,
+        }
+    }
+}
+
 /// Why everything is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -314,7 +327,9 @@ impl Mirror {
         };
         match step {
             Ok(event) => {
-                self.back_off = BACK_OFF_MIN;
+                if event.is_headway() {
+                    self.back_off = BACK_OFF_MIN;
+                }
                 Ok(event)
             }
             Err(cause) if self.may_pass(&cause) => {
@@ -332,13 +347,8 @@ impl Mirror {
         if is_closed(&self.source) || is_closed(&self.destination) {
             return false;
         }
-        // A watch says so of a source that was bootstrapped again; a connection, of another cluster.
         let is_watched = matches!(self.state, State::Following(_));
-        match error.kind {
-            ErrorKind::Compacted { .. } => true,
-            ErrorKind::ClusterMismatch => is_watched,
-            _ => passes(error),
-        }
+        passes_for_a_mirror(error, is_watched)
     }
 
     /// Looks how far the destination is.
@@ -973,6 +983,17 @@ fn not_its_progress(place: &Place) -> Error {
     )
 }
 
+/// Whether it may be over when the mirror begins again. A watch says of a source that was bootstrapped again
+/// that it is another cluster; a connection says so of one that is.
+fn passes_for_a_mirror(error: &Error, is_watched: bool) -> bool {
+    match error.kind {
+        ErrorKind::ClusterMismatch => is_watched,
+        // The node that is asked now may lack what another one told before, or its own data.
+        ErrorKind::Compacted { .. } | ErrorKind::FutureRevision | ErrorKind::Corrupt => true,
+        _ => passes(error),
+    }
+}
+
 fn fenced(key: &[u8], found: Option<&KeyValue>) -> Error {
     Error::not_applied(
         ErrorKind::Fenced {
@@ -1077,6 +1098,52 @@ mod tests {
         assert_eq!(check("a/", "b/", "a/p"), Some(true));
         assert_eq!(check("a/", "b/", "b/p"), None);
         assert_eq!(check("a/", "ab/", "p"), None);
+    }
+
+    #[test]
+    fn what_a_change_of_the_leader_may_bring_passes() {
+        let passes = |kind, is_watched| {
+            passes_for_a_mirror(&Error::not_applied(kind, "of a test"), is_watched)
+        };
+        let compact_revision = 7;
+        for kind in [
+            ErrorKind::FutureRevision,
+            ErrorKind::Corrupt,
+            ErrorKind::Compacted { compact_revision },
+            ErrorKind::Unavailable,
+            ErrorKind::LeaderChanged,
+        ] {
+            assert!(passes(kind.clone(), false), "{kind:?}");
+        }
+        assert!(passes(ErrorKind::ClusterMismatch, true));
+        for kind in [
+            ErrorKind::ClusterMismatch,
+            ErrorKind::PermissionDenied,
+            ErrorKind::InvalidArgument,
+            ErrorKind::Fenced { current: 1 },
+        ] {
+            assert!(!passes(kind.clone(), false), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn who_only_begins_again_and_again_waits_longer_each_time() {
+        let (revision, counts) = (7, MirrorCounts::default());
+        let reason = CopyReason::Unfinished;
+        for event in [
+            MirrorEvent::CopyStarted { reason },
+            MirrorEvent::Following { revision },
+        ] {
+            assert!(!event.is_headway(), "{event:?}");
+        }
+        for event in [
+            MirrorEvent::Copying { revision, counts },
+            MirrorEvent::Copied { revision, counts },
+            MirrorEvent::Applied { revision, counts },
+            MirrorEvent::UpToDate { revision },
+        ] {
+            assert!(event.is_headway(), "{event:?}");
+        }
     }
 
     #[test]
