@@ -479,7 +479,10 @@ pub(super) const REMEDIES: &[(&str, &str)] = &[
         "LH-WATCH-EXISTS",
         "a bug of the client's: each watch has an id of its own",
     ),
-    ("LH-FENCED", "stop: the lock has another holder"),
+    (
+        "LH-FENCED",
+        "stop: the lock has another holder, or another mirror with the same progress key has begun",
+    ),
     ("LH-SNAPSHOT-GONE", "begin the backup again"),
     (
         "LH-MEMBER-EXISTS",
