@@ -533,3 +533,57 @@ async fn make_mirror_is_killed_and_goes_on_and_stops_when_it_is_told() {
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("--dest-cacert"), "{said}");
 }
+
+/// A cluster that is not there yet may be waited for, but not after the wish to stop.
+#[test]
+fn make_mirror_stops_when_it_is_told_while_a_cluster_cannot_be_reached() {
+    let cluster = Cluster::prepare(1);
+    let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    let endpoint = silent.local_addr().unwrap().to_string();
+    let flags = cluster.flags();
+    let value = |flag: &str| {
+        let found = flags.iter().find_map(|word| word.strip_prefix(flag));
+        found.unwrap().to_owned()
+    };
+    let mirror = leasehold_command()
+        .args(&flags[1..])
+        .args(["--endpoints", &endpoint])
+        .args(["make-mirror", &endpoint])
+        .args(["--dest-cacert", &value("--cacert=")])
+        .args(["--dest-cert", &value("--cert=")])
+        .args(["--dest-key", &value("--key=")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    silent.recv_from(&mut [0; 2048]).unwrap();
+    send(&mirror, Signal::TERM);
+    let ended = mirror.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+}
+
+/// The name of the source's context is no name of the destination.
+#[test]
+fn make_mirror_takes_its_source_from_a_context_and_its_destination_from_elsewhere() {
+    let cluster = Cluster::prepare(1);
+    let home = tempfile::tempdir().unwrap();
+    let types = |words: &[&str]| {
+        let mut command = leasehold_command();
+        command.env("XDG_CONFIG_HOME", home.path()).args(words);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let flags = cluster.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let set = types(&[&["context", "set", "blue"], &flags[..]].concat());
+    assert_eq!(set.0, Some(0), "{}", set.1);
+    let (code, said) = types(&["--context", "blue", "make-mirror", "--dest-dev", "nowhere"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("no development cluster called nowhere is running"),
+        "{said}"
+    );
+}

@@ -36,8 +36,14 @@ pub(super) async fn run(
         options = options.with_progress_key(key.into_vec());
     }
     let mut stop = Stop::listen()?;
-    let source = connector.connect(&source).await?;
-    let destination = connector.connect(&destination).await?;
+    let connecting = async {
+        let source = connector.connect(&source).await?;
+        Ok::<_, Failure>((source, connector.connect(&destination).await?))
+    };
+    let (source, destination) = tokio::select! {
+        connected = connecting => connected?,
+        () = stop.asked() => return Ok(()),
+    };
     let mut mirror = Mirror::new(&source.client()?, &destination.client()?, options);
     let mut report = Report::default();
     let result = tokio::select! {
@@ -73,6 +79,7 @@ async fn follow(mirror: &mut Mirror, report: &mut Report) -> Error {
 /// The cluster to copy to. What is said of the source by flags and environment does not hold for it.
 fn destination(arguments: &MirrorArgs, global: &GlobalArgs) -> Result<Target, Failure> {
     let given = GlobalArgs {
+        context: None,
         endpoints: arguments.destination.clone(),
         dev: arguments.dest_dev.clone(),
         cacert: arguments.dest_cacert.clone(),
@@ -101,18 +108,16 @@ fn destination(arguments: &MirrorArgs, global: &GlobalArgs) -> Result<Target, Fa
 struct Report {
     /// What is done, up to which revision, and the numbers that no line has told yet.
     untold: Option<(&'static str, i64, MirrorCounts)>,
-    /// The last trouble: it is said once.
-    trouble: Option<String>,
+    /// The last trouble, as its code and detail: it is said once, however often it was tried.
+    trouble: Option<(&'static str, String)>,
 }
 
 impl Report {
     fn tell(&mut self, event: &MirrorEvent) {
         match event {
             MirrorEvent::Interrupted { cause } => {
-                let cause = cause.to_string();
-                if self.trouble.as_ref() != Some(&cause) {
+                if self.is_news(cause) {
                     say(&format!("interrupted, and tries again: {cause}"));
-                    self.trouble = Some(cause);
                 }
                 return;
             }
@@ -141,6 +146,14 @@ impl Report {
         self.trouble = None;
     }
 
+    /// Whether this trouble is another than the last.
+    fn is_news(&mut self, cause: &Error) -> bool {
+        let trouble = Some((cause.code(), cause.detail.clone()));
+        let is_news = self.trouble != trouble;
+        self.trouble = trouble;
+        is_news
+    }
+
     fn tell_numbers(&mut self) {
         if let Some((what, revision, counts)) = self.untold.take() {
             say(&format!("{what} revision {revision}: {}", numbers(&counts)));
@@ -162,5 +175,28 @@ fn numbers(counts: &MirrorCounts) -> String {
     match unchanged {
         0 => format!("{puts} keys written, {deletes} deleted"),
         _ => format!("{puts} keys written, {deletes} deleted, {unchanged} unchanged"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ErrorKind, Tries};
+
+    #[test]
+    fn a_trouble_that_lasts_is_said_once() {
+        let trouble = |attempts, detail| Error {
+            tries: Some(Tries {
+                attempts,
+                elapsed: Duration::from_millis(u64::from(attempts)),
+            }),
+            ..Error::not_applied(ErrorKind::NoLeader, detail)
+        };
+        let mut report = Report::default();
+        assert!(report.is_news(&trouble(2, "nobody leads")));
+        assert!(!report.is_news(&trouble(3, "nobody leads")));
+        assert!(report.is_news(&trouble(3, "nobody has a quorum")));
+        report.tell(&MirrorEvent::UpToDate { revision: 1 });
+        assert!(report.is_news(&trouble(3, "nobody has a quorum")));
     }
 }
