@@ -360,7 +360,9 @@ impl Mirror {
         };
         let options = GetOptions::new().with_consistency(Consistency::Linearizable);
         let found = self.destination.get(&key, Some(options)).await?;
-        if found.header.cluster_id == origin.cluster {
+        let answered = found.header.member_id;
+        let bootstrap = self.destination.inner.router.bootstrap_of(answered);
+        if origin.is_in(found.header.cluster_id, bootstrap) {
             origin.check_that_it_ends(&self.destination.full_key(&key))?;
         }
         let (prefix, destination_prefix) = self.prefixes();
@@ -769,6 +771,11 @@ impl Pursuit {
 }
 
 impl Origin {
+    /// Whether the source is this cluster. One that was restored beside it has its id, but not its bootstrap.
+    fn is_in(&self, cluster: u64, bootstrap: Option<BootstrapId>) -> bool {
+        self.cluster == cluster && BootstrapId::agree(self.bootstrap, bootstrap)
+    }
+
     /// Refuses a mirror within one cluster that would copy what it writes, for ever.
     fn check_that_it_ends(&self, progress_key: &[u8]) -> Result<(), Error> {
         let (from, to) = (&self.prefix[..], &self.destination_prefix[..]);
@@ -1070,6 +1077,15 @@ mod tests {
         ] {
             assert_eq!(Progress::read(other.as_bytes()), None);
         }
+    }
+
+    #[test]
+    fn a_cluster_that_was_restored_beside_the_source_is_another_one() {
+        let origin = progress(b"", Some(1), Position::Copying).origin;
+        assert!(origin.is_in(7, Some(BootstrapId(1))));
+        assert!(origin.is_in(7, None), "it may be");
+        assert!(!origin.is_in(7, Some(BootstrapId(2))));
+        assert!(!origin.is_in(8, Some(BootstrapId(1))));
     }
 
     #[test]
