@@ -351,8 +351,47 @@ impl Mirror {
         passes_for_a_mirror(error, is_watched)
     }
 
-    /// Looks how far the destination is.
+    /// Goes on from what the destination has.
     async fn begin(&mut self) -> Result<MirrorEvent, Error> {
+        let (mut place, progress, now) = self.look().await?;
+        let reason = match progress {
+            None => CopyReason::New,
+            Some(progress) => match progress.reached {
+                Position::Copying => CopyReason::Unfinished,
+                Position::At { revision, .. }
+                    if revision > now || progress.origin.bootstrap != place.origin.bootstrap =>
+                {
+                    CopyReason::OtherHistory
+                }
+                Position::At { revision, part } => {
+                    if progress.writer != self.writer {
+                        let reached = Some(progress.reached);
+                        self.write(&mut place, Vec::new(), reached).await?;
+                    }
+                    match self.watch(&place.origin, revision + 1).await {
+                        Err(error) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
+                            CopyReason::Compacted
+                        }
+                        watcher => {
+                            self.state = State::Following(Box::new(Pursuit {
+                                place,
+                                watcher: watcher?,
+                                revision,
+                                part,
+                                pending: None,
+                                counts: MirrorCounts::default(),
+                            }));
+                            return Ok(MirrorEvent::Following { revision });
+                        }
+                    }
+                }
+            },
+        };
+        self.start_copy(place, reason).await
+    }
+
+    /// Looks how far the destination is, if this mirror may go on. The number is the revision of the source.
+    async fn look(&mut self) -> Result<(Place, Option<Progress>, i64), Error> {
         let (origin, now) = self.origin().await?;
         let key = match &self.options.progress_key {
             Some(key) => key.clone(),
@@ -373,59 +412,20 @@ impl Mirror {
             prefix,
             destination_prefix,
         };
-        let reason = match found.kv() {
-            None => CopyReason::New,
-            Some(kv) => {
-                place.written_at = kv.mod_revision;
-                let progress = Progress::read(&kv.value).filter(|known| known.is_of(&place.origin));
-                let Some(progress) = progress else {
-                    return Err(not_its_progress(&place));
-                };
-                if progress.writer == self.writer {
-                    self.has_begun = true;
-                } else if self.has_begun {
-                    return Err(fenced(&place.key, Some(kv)));
-                }
-                match progress.reached {
-                    Position::Copying => CopyReason::Unfinished,
-                    Position::At { revision, .. }
-                        if revision > now
-                            || progress.origin.bootstrap != place.origin.bootstrap =>
-                    {
-                        CopyReason::OtherHistory
-                    }
-                    Position::At { revision, part } => {
-                        if progress.writer != self.writer {
-                            let reached = Some(progress.reached);
-                            self.write(&mut place, Vec::new(), reached).await?;
-                        }
-                        match self.watch(revision + 1).await {
-                            Err(error) if matches!(error.kind, ErrorKind::Compacted { .. }) => {
-                                CopyReason::Compacted
-                            }
-                            watcher => {
-                                let watcher = watcher?;
-                                if watcher.bootstrap() != place.origin.bootstrap {
-                                    let detail =
-                                        "the watch may be of another bootstrap of the source";
-                                    return Err(Error::not_applied(ErrorKind::Unavailable, detail));
-                                }
-                                self.state = State::Following(Box::new(Pursuit {
-                                    place,
-                                    watcher,
-                                    revision,
-                                    part,
-                                    pending: None,
-                                    counts: MirrorCounts::default(),
-                                }));
-                                return Ok(MirrorEvent::Following { revision });
-                            }
-                        }
-                    }
-                }
-            }
+        let Some(kv) = found.kv() else {
+            return Ok((place, None, now));
         };
-        self.start_copy(place, reason).await
+        place.written_at = kv.mod_revision;
+        let progress = Progress::read(&kv.value).filter(|known| known.is_of(&place.origin));
+        let Some(progress) = progress else {
+            return Err(not_its_progress(&place));
+        };
+        if progress.writer == self.writer {
+            self.has_begun = true;
+        } else if self.has_begun {
+            return Err(fenced(&place.key, Some(kv)));
+        }
+        Ok((place, Some(progress), now))
     }
 
     /// What the source is, and its revision.
@@ -463,12 +463,20 @@ impl Mirror {
         (prefix.clone(), destination_prefix.unwrap_or(prefix).clone())
     }
 
-    async fn watch(&self, start: i64) -> Result<Watcher, Error> {
+    async fn watch(&self, origin: &Origin, start: i64) -> Result<Watcher, Error> {
         let options = WatchOptions::new()
             .with_prefix()
             .with_start_revision(start)
             .with_progress_notify();
-        self.source.watch(&self.options.prefix, Some(options)).await
+        let watcher = self
+            .source
+            .watch(&self.options.prefix, Some(options))
+            .await?;
+        if watcher.bootstrap() != origin.bootstrap {
+            let detail = "the watch may be of another bootstrap of the source";
+            return Err(Error::not_applied(ErrorKind::Unavailable, detail));
+        }
+        Ok(watcher)
     }
 
     async fn start_copy(
