@@ -42,35 +42,40 @@ const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 pub(super) enum Reply {
     /// What is left of it.
     Small(VecDeque<Frame<Bytes>>),
-    /// One that takes long to send.
+    /// What takes long to send, and memory meanwhile.
     Large(LargeReply),
-    /// What comes by and by.
+    /// What comes by and by, in frames that are small or that others hold, too.
     Stream(mpsc::Receiver<StreamFrame>),
     /// One of these, in other words.
     Translated(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
 
-/// A frame of a stream, and what counts its bytes until it is sent, if they are counted.
+/// A frame of a stream, and what counts its bytes until it is handed over, if they are counted.
 pub(super) struct StreamFrame {
     frame: Frame<Bytes>,
-    _counted: Option<Arc<dyn Send + Sync>>,
+    counted: Option<Arc<dyn Send + Sync>>,
 }
 
 impl StreamFrame {
-    /// Bytes that count until they are sent.
+    /// Bytes that count until they are handed over.
     pub(super) fn counted(bytes: Bytes, counted: Arc<CountedBytes>) -> Self {
         Self {
             frame: Frame::data(bytes),
-            _counted: Some(counted),
+            counted: Some(counted),
         }
     }
 
-    /// The same, which holds something of the node's memory until it is sent.
+    /// The same, which holds something of the node's memory.
     pub(super) fn held_with(self, held: Arc<dyn Send + Sync>) -> Self {
         Self {
-            _counted: Some(held),
+            counted: Some(held),
             ..self
         }
+    }
+
+    /// The frame, and what it counts for.
+    pub(super) fn into_parts(self) -> (Frame<Bytes>, Option<Arc<dyn Send + Sync>>) {
+        (self.frame, self.counted)
     }
 }
 
@@ -84,7 +89,7 @@ impl From<Frame<Bytes>> for StreamFrame {
     fn from(frame: Frame<Bytes>) -> Self {
         Self {
             frame,
-            _counted: None,
+            counted: None,
         }
     }
 }
@@ -274,7 +279,17 @@ pub(super) fn failure(status: &Status) -> Response<Reply> {
 
 /// The headers of a call whose messages come by and by.
 pub(super) fn streaming(frames: mpsc::Receiver<StreamFrame>) -> Response<Reply> {
-    let mut response = Response::new(Reply::Stream(frames));
+    streamed(Reply::Stream(frames))
+}
+
+/// The same, if the messages are large: they wait for ten seconds until the client reads, and are given up
+/// then, with the call. Their channel is closed as well.
+pub(super) fn streaming_large(frames: mpsc::Receiver<StreamFrame>) -> Response<Reply> {
+    streamed(Reply::Large(LargeReply::stream(frames)))
+}
+
+fn streamed(reply: Reply) -> Response<Reply> {
+    let mut response = Response::new(reply);
     response.headers_mut().insert(CONTENT_TYPE, CONTENT);
     response
 }

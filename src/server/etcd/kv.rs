@@ -8,6 +8,7 @@ use prost::Message;
 
 use super::caller::{Caller, PATIENCE};
 use super::grpc::Pieces;
+use super::large::PIECE_BYTES;
 use super::pages;
 use super::pages::{WholeRange, unexpected};
 use crate::api;
@@ -18,8 +19,6 @@ use crate::etcd::errors::{COMPACTED, Method, TIMEOUT};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
 
-/// A large answer is sent in pieces of about this size.
-const PIECE_BYTES: usize = 64 << 10;
 /// How often it is looked whether compacted history is gone.
 const REMOVED_EVERY: Duration = Duration::from_millis(10);
 

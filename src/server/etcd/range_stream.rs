@@ -2,18 +2,18 @@
 //!
 //! What etcd has of it since 3.7: each answer has about a mebibyte of records, and the last one has what says
 //! something of the whole: header, `more` and `count`. Nothing is put together, so no limit of answers holds;
-//! a client that does not read holds up what is read for it. Sorting would need everything at once, and is
+//! a client that does not read holds up what is read for it, and one that reads nothing for ten seconds loses
+//! the call, with what is held for it, as with other large answers. Sorting would need everything at once, and is
 //! left to Range, as are filters by revision.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::Response;
 use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
+use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming_large};
 use super::pages::{AROUND_BYTES, is_cut_by_size, rest, unexpected};
 use super::stream::Requests;
 use crate::api::{
@@ -33,8 +33,6 @@ pub(super) const PATH: &str = "/etcdserverpb.KV/RangeStream";
 const ANSWER_BYTES: usize = 1 << 20;
 /// Answers that may wait until the client reads, beside the one that is on its way.
 const WAITING_MAX: usize = 1;
-/// A client that reads nothing for so long loses the call, as with other large answers.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 const NO_SORTING: Status = Status::new(
     Code::Unimplemented,
@@ -43,10 +41,6 @@ const NO_SORTING: Status = Status::new(
 const NO_FILTERS: Status = Status::new(
     Code::Unimplemented,
     "RangeStream does not support revision filters",
-);
-const UNREAD: Status = Status::new(
-    Code::Unavailable,
-    "etcdserver: the answers were not read for ten seconds",
 );
 
 /// Serves RangeStream. The headers go out at once.
@@ -62,12 +56,13 @@ pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
                 ended.unwrap_or(Err(late))
             }
             status = caller.ended() => Err(status),
+            // The client has gone, or has not read.
             () = answers.closed() => return,
         };
-        // Fails if the client has gone meanwhile.
+        // Fails for the same reasons.
         let _ = answers.send(end_frame(ended.as_ref().copied())).await;
     });
-    streaming(waiting)
+    streaming_large(waiting)
 }
 
 async fn send(
@@ -114,7 +109,8 @@ async fn send(
         };
         stream.add_pages(page).await?;
     }
-    stream.finish(plan.request.count_only).await
+    stream.finish(plan.request.count_only).await;
+    Ok(())
 }
 
 /// What a request asks for.
@@ -205,7 +201,7 @@ impl Answers<'_> {
         for kv in kvs {
             if self.bytes >= ANSWER_BYTES {
                 self.held.push(Arc::clone(&held));
-                self.send().await?;
+                self.send().await;
             }
             self.bytes += bytes_of(&kv);
             self.sent += 1;
@@ -216,23 +212,22 @@ impl Answers<'_> {
     }
 
     /// Sends the last answer. One that only counts has no `more`.
-    async fn finish(mut self, is_count: bool) -> Result<(), Status> {
+    async fn finish(mut self, is_count: bool) {
         self.waiting.header = Some(self.caller.header(&self.header));
         self.waiting.more = !is_count && self.sent < self.count;
         self.waiting.count = i64::try_from(self.count).unwrap_or(i64::MAX);
-        self.send().await
+        self.send().await;
     }
 
-    async fn send(&mut self) -> Result<(), Status> {
+    async fn send(&mut self) {
         let message = proto::RangeStreamResponse {
             range_response: Some(std::mem::take(&mut self.waiting)),
         };
         self.bytes = 0;
         let held = Arc::new(std::mem::take(&mut self.held));
         let frame = message_frame(&message).held_with(held);
-        let sent = tokio::time::timeout(PATIENCE, self.answers.send(frame));
-        // A client that is gone is told nothing.
-        sent.await.map(|_| ()).map_err(|_| UNREAD)
+        // Once the channel is closed, the call is over.
+        let _ = self.answers.send(frame).await;
     }
 }
 
