@@ -100,7 +100,8 @@ impl Principal {
         }
     }
 
-    /// The name for the audit log, even if the token has expired.
+    /// The name under which its requests are written down and counted (audit log, slow log, requests a second),
+    /// even if the token has expired.
     pub(crate) fn name(&self) -> String {
         match &*self.token.load() {
             None => self.certificate.name.clone(),
