@@ -153,7 +153,7 @@ pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status
         ErrorKind::Compacted { .. } => COMPACTED,
         ErrorKind::FutureRevision => FUTURE_REVISION,
         ErrorKind::NoSpace { .. } => NO_SPACE,
-        ErrorKind::SlowDown { .. } | ErrorKind::LeaseLimit { .. } => TOO_MANY_REQUESTS,
+        ErrorKind::SlowDown { .. } => TOO_MANY_REQUESTS,
         ErrorKind::PermissionDenied => PERMISSION_DENIED,
         ErrorKind::Unauthenticated if method == Method::Authenticate => AUTH_FAILED,
         ErrorKind::Unauthenticated if !has_name => USER_EMPTY,
@@ -177,8 +177,10 @@ pub(crate) fn status_of(error: &Error, method: Method, has_name: bool) -> Status
         ErrorKind::UnsafeReconfiguration => NOT_ENOUGH_MEMBERS,
         ErrorKind::LearnerNotReady => LEARNER_NOT_READY,
         ErrorKind::InvalidArgument => invalid(error, method),
-        // etcd knows no quotas of users.
-        ErrorKind::QuotaExceeded { .. } => with_detail(Code::ResourceExhausted, error),
+        // etcd knows no quotas of users, and no limits of leases and their keys.
+        ErrorKind::QuotaExceeded { .. } | ErrorKind::LeaseLimit { .. } => {
+            with_detail(Code::ResourceExhausted, error)
+        }
         ErrorKind::Unsupported => with_detail(Code::Unimplemented, error),
         _ => with_detail(Code::Unknown, error),
     }
@@ -431,6 +433,19 @@ mod tests {
             let error = Error::not_applied(kind.clone(), "found");
             let status = status_of(&error, *method, true);
             assert_eq!(status, *expected, "{kind:?} of {method:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_etcd_does_not_have_says_what_to_do() {
+        for kind in [
+            ErrorKind::QuotaExceeded { limit: 1 },
+            ErrorKind::LeaseLimit { limit: 1 },
+        ] {
+            let error = Error::not_applied(kind, "use another lease");
+            let status = status_of(&error, Method::Put, true);
+            assert_eq!(status.code, Code::ResourceExhausted);
+            assert_eq!(status.message, "etcdserver: use another lease");
         }
     }
 
