@@ -254,27 +254,34 @@ async fn run(
     mut queue: mpsc::Receiver<LeaderRequest>,
 ) {
     let sent = SentRequests::default();
-    let mut error = unanswered();
     let mut behind = Behind::new(to.clone());
-    if let Ok(stream) = connection.open_stream_of(PRIORITY).await {
-        let (sender, receiver) = stream.split();
-        tokio::select! {
-            () = write(&to, sender, &mut queue, &sent) => {}
-            () = read(receiver, &sent, &mut behind) => {}
-            () = replaced(&to, leader) => error = outlived(),
+    let error = match connection.open_stream_of(PRIORITY).await {
+        Ok(stream) => {
+            let (sender, receiver) = stream.split();
+            tokio::select! {
+                () = write(&to, sender, &mut queue, &sent) => unanswered(),
+                () = read(receiver, &sent, &mut behind) => unanswered(),
+                () = replaced(&to, leader) => outlived(),
+            }
         }
+        Err(_) => unanswered(),
+    };
+    give_up(queue, &sent, &error);
+    // What the leader has answered and this node has not applied yet has its answer. Last: it may take an election,
+    // for which no other request should wait.
+    while !behind.waiting.is_empty() {
+        behind.catch_up().await;
     }
+}
+
+/// Answers all that the link has: of what was sent, nothing but `error` is known.
+fn give_up(mut queue: mpsc::Receiver<LeaderRequest>, sent: &SentRequests, error: &Error) {
     queue.close();
     while let Ok(request) = queue.try_recv() {
         request.waiter.answer(Err(unsent()));
     }
     for (_, waiter) in std::mem::take(&mut *sent.lock()) {
         waiter.answer(Err(error.clone()));
-    }
-    // What the leader has answered and this node has not applied yet has its answer. Last: it may take an election,
-    // for which no other request should wait.
-    while !behind.waiting.is_empty() {
-        behind.catch_up().await;
     }
 }
 
@@ -283,13 +290,28 @@ async fn run(
 ///
 /// Cancel safe.
 async fn replaced(to: &ForwardTo, leader: NodeId) {
-    let mut silent = Duration::ZERO;
-    while silent < LAST_WORD {
+    let mut absence = Absence::default();
+    while !absence.is_over() {
         tokio::time::sleep(LAST_ANSWERS_EVERY).await;
-        silent = match to.published.leader() == Some(leader) {
+        absence.look(to.published.leader() == Some(leader));
+    }
+}
+
+/// For how long a leader has not led, as looks that are [`LAST_ANSWERS_EVERY`] apart show it.
+#[derive(Debug, Default)]
+struct Absence(Duration);
+
+impl Absence {
+    fn look(&mut self, leads: bool) {
+        self.0 = match leads {
             true => Duration::ZERO,
-            false => silent + LAST_ANSWERS_EVERY,
+            false => self.0 + LAST_ANSWERS_EVERY,
         };
+    }
+
+    /// Whether what it has not said by now is not waited for.
+    fn is_over(&self) -> bool {
+        self.0 >= LAST_WORD
     }
 }
 
@@ -618,5 +640,69 @@ mod tests {
         assert_eq!(unsent().outcome, Outcome::NotApplied);
         assert_eq!(crowded().outcome, Outcome::NotApplied);
         assert_eq!(unanswered().outcome, Outcome::Unknown);
+    }
+    #[test]
+    fn a_leader_that_leads_again_within_a_second_keeps_what_was_sent_to_it() {
+        let mut absence = Absence::default();
+        let mut pass = |time: Duration, leads| {
+            let looks = time.as_millis() / LAST_ANSWERS_EVERY.as_millis();
+            for _ in 0..looks {
+                absence.look(leads);
+            }
+            absence.is_over()
+        };
+        let ms = Duration::from_millis;
+        assert!(!pass(ms(900), false));
+        assert!(!pass(ms(50), true));
+        assert!(!pass(ms(900), false), "it begins again");
+        assert!(!pass(ms(50), true));
+        assert!(pass(ms(1_100), false));
+    }
+
+    #[test]
+    fn when_a_leader_is_given_up_what_was_sent_is_unknown_and_what_was_queued_was_not_applied() {
+        let world = World::new();
+        let (requests, queue) = mpsc::channel(4);
+        let request = LeaderRequest {
+            call: Call {
+                timeout_ms: 1_000,
+                consistency: Consistency::Linearizable,
+                min_revision: 0,
+                session: None,
+                request: Request::Put(put()),
+            },
+            arrived: stopwatch(),
+            author: None,
+            waiter: world.waiter(11),
+        };
+        requests.try_send(request).ok().unwrap();
+        let sent = SentRequests::default();
+        sent.lock().insert(1, world.waiter(10));
+        give_up(queue, &sent, &outlived());
+        assert!(requests.is_closed() && sent.lock().is_empty());
+        let cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut answers = Vec::new();
+        world.outbox.poll_take(&cx, &mut answers);
+        let mut failed: Vec<_> = answers
+            .into_iter()
+            .map(|(frame, answer, _)| match answer {
+                Delivery::Reply(Err(error)) => (frame, error.kind, error.outcome),
+                _ => panic!("{frame} has no answer from a leader"),
+            })
+            .collect();
+        failed.sort_by_key(|(frame, ..)| *frame);
+        let expected = [
+            (10, ErrorKind::LeaderChanged, Outcome::Unknown),
+            (11, ErrorKind::NoLeader, Outcome::NotApplied),
+        ];
+        assert_eq!(failed, expected);
+    }
+
+    /// The link is alive, and ends all the same.
+    #[tokio::test]
+    async fn a_link_ends_once_its_leader_has_been_replaced() {
+        let world = World::new();
+        // No leader is known here.
+        replaced(&world.to, NodeId(2)).await;
     }
 }
