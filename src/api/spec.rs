@@ -57,7 +57,7 @@ pub enum RequestKind {
 pub enum Class {
     /// Renewals of leases, and what an operator does to a cluster in trouble.
     KeepAlive,
-    /// Reads of one key, and queries about leases and watches.
+    /// Reads of one key, queries about leases and watches, and a connection's wish to be forwarded for.
     Read,
     /// Everything that goes into the log.
     Write,
@@ -165,7 +165,7 @@ table! {
     R::LeaseList(_)                      => "lease_list"          LeaseRead    Scan      Repeatable Large     false Anything;
     R::Status                            => "status"              Node         KeepAlive Repeatable Small     false Anything;
     R::LeaderLeaseReport                 => "leader_lease_report" Node         KeepAlive Repeatable Small     false Anything;
-    R::ForwardToLeader { .. }            => "forward_to_leader"   Node         KeepAlive Repeatable Small     false Nothing;
+    R::ForwardToLeader { .. }            => "forward_to_leader"   Node         Read      Repeatable Small     false Nothing;
     R::MoveLeader { .. }                 => "move_leader"         Transfer     KeepAlive Once       Small     false Root;
     R::MemberList                        => "member_list"         MemberList   KeepAlive Repeatable Small     false Anything;
     R::MemberAdd(_)                      => "member_add"          MemberChange KeepAlive Once       Small     false Root;

@@ -454,6 +454,9 @@ impl Session {
     /// Forwards requests of this connection to `leader` once that has been heard of.
     fn forward_to(&mut self, frame: u64, leader: NodeId, call: &Call, bytes: usize) {
         let spec = call.request.spec();
+        if let Err(refusal) = self.shared.may_lead(leader) {
+            return self.reply(frame, spec.name, Err(refusal));
+        }
         let timing = RequestTiming::begin(bytes);
         if !self.register(
             timing,

@@ -39,6 +39,9 @@ fn question(request: Request, consistency: Consistency, patience: Duration) -> C
 
 /// How much longer than its deadline a request is waited for: the driver may have ended.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long a leader may take to let this node hear of it: without a quorum none does, and what waits for it
+/// holds a place among the requests of this node.
+const HEAR_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Sessions {
     /// Makes a request that consensus or the lease table answers, within `patience`.
@@ -191,7 +194,7 @@ impl Sessions {
             .map(drop)
     }
 
-    /// Waits until `leader` leads a quorum after this was called.
+    /// Waits until `leader` leads a quorum after this was called, at most [`HEAR_PATIENCE`].
     ///
     /// # Errors
     /// Another member leads, or none that this node hears of in time.
@@ -200,11 +203,23 @@ impl Sessions {
         leader: NodeId,
         patience: Duration,
     ) -> Result<(), Error> {
+        let patience = patience.min(HEAR_PATIENCE);
         self.ask_for_permit(Consistency::LinearizableQuorum, patience)
             .await?;
         match self.node.published.leader() == Some(leader) {
             true => Ok(()),
             false => Err(self.node.not_leader()),
+        }
+    }
+
+    /// That no other member leads than `leader`, as far as this node knows.
+    ///
+    /// # Errors
+    /// One does.
+    pub(super) fn may_lead(&self, leader: NodeId) -> Result<(), Error> {
+        match self.node.published.leader() {
+            Some(other) if other != leader => Err(self.node.not_leader()),
+            _ => Ok(()),
         }
     }
 

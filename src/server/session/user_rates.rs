@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::api::{Needs, RequestKind, Spec};
+use crate::api::{Class, Needs, RequestKind, Spec};
 use crate::sync::Mutex;
 
 /// Beyond so many users, those whose buckets are full are forgotten.
@@ -95,8 +95,9 @@ impl UserRates {
 
 /// Whether a request counts.
 pub(crate) fn counts(spec: &Spec) -> bool {
-    let is_own = matches!(spec.kind, RequestKind::Node | RequestKind::Login);
-    !spec.is_urgent() && !is_own && spec.needs != Needs::Nothing
+    // Of what needs no permission, all but the requests about the connection are logins.
+    let is_login = spec.needs == Needs::Nothing && spec.kind != RequestKind::Node;
+    spec.class != Class::KeepAlive && !is_login
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -75,3 +75,35 @@ async fn an_export_does_not_begin_on_a_state_that_nobody_confirms() {
     outbox.deliver(frame, Delivery::Reply(Err(refused)));
     assert_eq!(export.await.unwrap().unwrap_err().kind, kind);
 }
+
+/// Without a quorum each waits, and takes nothing of what is kept for renewals.
+#[tokio::test]
+async fn wishes_to_be_forwarded_for_wait_briefly_and_in_the_place_of_reads() {
+    let mut world = World::with(1 << 30, 32);
+    let wish = |leader| Request::ForwardToLeader {
+        leader: NodeId(leader),
+    };
+    // Of another than who leads there is nothing to hear.
+    let refused = world.ask(Consistency::Serializable, wish(7)).unwrap();
+    assert_eq!(refused.unwrap_err().outcome, Outcome::NotApplied);
+    assert_eq!(world.shared.in_flight(), 0);
+    assert_eq!(in_flight(&mut world, &wish(1)), 24);
+    let renewal = Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
+    assert_eq!(in_flight(&mut world, &renewal), 8);
+    let mails = sent_to_the_driver(&world).await;
+    let Some(Mail::Request { call, .. }) = mails.first() else {
+        panic!("a quorum has to be asked");
+    };
+    assert_eq!(call.consistency, Consistency::LinearizableQuorum);
+    assert_eq!(call.timeout_ms, 1_000, "of the hour that the client has");
+}
+
+#[test]
+fn a_wish_to_be_forwarded_for_counts_as_a_request_of_its_user() {
+    let mut world = World::rated(1);
+    world.put("k", "v");
+    world.get(Consistency::Linearizable, "k").unwrap().unwrap();
+    let wish = Request::ForwardToLeader { leader: NodeId(1) };
+    let refused = world.ask(Consistency::Serializable, wish).unwrap();
+    assert!(refused.unwrap_err().retry_after().is_some());
+}
