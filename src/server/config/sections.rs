@@ -279,7 +279,8 @@ settings! {
             "Memory for the same purposes, per connection";
         user_rate_max as "max_request_rate_per_user": u64 = "0" in integer(0..=10_000_000),
             "Maximum number of requests a second of one user at this node, not counting renewals of \
-             leases and what operators ask of the cluster; 0: no limit";
+             leases, logins, and requests about members, the status of nodes and who leads; a read by \
+             an etcd client counts once; 0: no limit";
     }
 }
 

@@ -54,6 +54,7 @@ impl Sessions {
             ),
             address: connection.remote_address(),
             forwarding: ForwardTarget::none(),
+            has_free_pages: false,
         });
         let watch_sender = connection_state.watch_sender.clone();
         // Ends with this task, as the streams do.

@@ -26,6 +26,8 @@ pub(super) struct ConnectionState {
     pub(super) address: SocketAddr,
     /// Whether what only the leader carries out is taken to it; otherwise the client is told who that is.
     pub(super) forwarding: ForwardTarget,
+    /// Whether a page is always what follows a read that counted as a request of its user.
+    pub(super) has_free_pages: bool,
 }
 
 /// To whom the requests of a connection are forwarded that only the leader carries out.

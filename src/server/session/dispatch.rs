@@ -248,6 +248,12 @@ impl Session {
         })
     }
 
+    /// Whether a request belongs to one that was charged. A read of an etcd client is of one revision, however
+    /// many pages that takes: one that is refused half way would begin again, and be refused again.
+    fn is_free(&self, request: &Request) -> bool {
+        self.connection.has_free_pages && matches!(request, Request::RangePage(_))
+    }
+
     /// Refuses a request of an overloaded node, for which nothing has been done.
     fn reject(
         &mut self,
@@ -296,6 +302,7 @@ impl Session {
             self.notes.insert(request_id, Note::of(&call.request));
         }
         if user_rates::counts(spec)
+            && !self.is_free(&call.request)
             && let Err(error) = self.charge(spec.class)
         {
             self.reply(request_id, method, Err(error));

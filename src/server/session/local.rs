@@ -74,6 +74,7 @@ impl Sessions {
             principal: Principal::new(name, address.ip()),
             address,
             forwarding: ForwardTarget::Always,
+            has_free_pages: true,
         })
     }
 
@@ -178,6 +179,7 @@ impl LocalClient {
             principal: Principal::of_token(identity, address.ip()),
             address,
             forwarding: ForwardTarget::Always,
+            has_free_pages: true,
         }
     }
 

@@ -7,7 +7,8 @@
 //! port that asks for none, share a bucket.
 //!
 //! Renewals of leases are not counted, because a renewal that is refused may lose its lease, nor is what
-//! operators ask of a cluster in trouble, of a node about itself, or for a token.
+//! operators ask of a cluster in trouble: about members, for another leader, of a node about itself; nor what
+//! logs in. A read of an etcd client counts once, whatever pages it takes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -358,6 +358,7 @@ fn shares(bytes_max: usize) -> Arc<ConnectionState> {
         principal: Principal::new("tester", [127, 0, 0, 1].into()),
         address: ([127, 0, 0, 1], 1).into(),
         forwarding: ForwardTarget::none(),
+        has_free_pages: false,
     })
 }
 
@@ -976,6 +977,41 @@ fn a_user_who_makes_too_many_requests_is_refused_and_renews_its_leases() {
     assert!(world.ask(Consistency::Linearizable, renewal).is_none());
     let status = world.ask(Consistency::Linearizable, Request::Status);
     assert!(status.unwrap().is_ok());
+}
+
+/// One call of an etcd client reads a range of any size; a native client asks for each page itself.
+#[tokio::test]
+async fn a_read_of_an_etcd_client_is_charged_once_whatever_pages_it_takes() {
+    let mut world = World::rated(2);
+    world.put("k", "v");
+    let client = world
+        .shared
+        .connect_local("anna", ([127, 0, 0, 1], 1).into());
+    let call = |request| Call {
+        timeout_ms: 3_600_000,
+        consistency: Consistency::Serializable,
+        min_revision: 0,
+        session: None,
+        request,
+    };
+    let Request::Range(range) = everything() else {
+        panic!("a range");
+    };
+    let page = Request::RangePage(range);
+    for _ in 0..2 {
+        client.ask(call(everything())).await.unwrap();
+        client.ask(call(page.clone())).await.unwrap();
+        client.ask(call(page.clone())).await.unwrap();
+    }
+    let refused = client.ask(call(everything())).await.unwrap_err();
+    assert!(refused.retry_after().is_some());
+    for _ in 0..2 {
+        asked_aside(&mut world, Consistency::Serializable, page.clone())
+            .await
+            .unwrap();
+    }
+    let refused = world.ask(Consistency::Serializable, page).unwrap();
+    assert!(refused.unwrap_err().retry_after().is_some());
 }
 
 fn a_put() -> Request {
