@@ -512,8 +512,7 @@ impl Session {
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
         let principal = self.principal().clone();
         tokio::spawn(async move {
-            let patience = timeout(&call);
-            let result = shared.relay_lease_query(principal, call, patience).await;
+            let result = shared.relay_lease_query(principal, call).await;
             outbox.deliver(frame, Delivery::Reply(result));
         });
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::pending::timeout;
 use super::refusals::{behind, not_readable, read_aborted};
 use super::shared::Sessions;
 use crate::api;
@@ -26,7 +27,7 @@ use crate::server::session::lease_query;
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::types::NodeId;
 
-/// A question of this node to another one.
+/// What this node asks for itself.
 fn question(request: Request, consistency: Consistency, patience: Duration) -> Call {
     Call {
         timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
@@ -54,15 +55,16 @@ impl Sessions {
         consistency: Consistency,
         patience: Duration,
     ) -> Result<Response, Error> {
-        api::validate(&request, &self.limits.requests)?;
-        let call = Call {
-            timeout_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-            consistency,
-            min_revision: 0,
-            session: None,
-            request,
-        };
-        let question = LeaseQuestion::of(&call);
+        self.make(question(request, consistency, patience)).await
+    }
+
+    /// [`Sessions::ask`] with all that a call may say.
+    ///
+    /// # Errors
+    /// As those of [`Sessions::ask`].
+    pub(super) async fn make(self: &Arc<Self>, call: Call) -> Result<Response, Error> {
+        api::validate(&call.request, &self.limits.requests)?;
+        let (question, patience) = (LeaseQuestion::of(&call), timeout(&call));
         match (self.hand_in(call, patience).await?, question) {
             (Delivery::Reply(result), _) => {
                 result.map_err(|error| self.node.with_leader_address(error))
@@ -96,9 +98,18 @@ impl Sessions {
         consistency: Consistency,
         patience: Duration,
     ) -> Result<Response, Error> {
+        self.relay(question(request, consistency, patience)).await
+    }
+
+    /// [`Sessions::ask_leader`] with all that a call may say.
+    ///
+    /// # Errors
+    /// As those of [`Sessions::ask_leader`].
+    pub(super) async fn relay(self: &Arc<Self>, call: Call) -> Result<Response, Error> {
+        let patience = timeout(&call);
         let outbox = Arc::new(Outbox::default());
         let mail = Mail::Request {
-            call: question(request.clone(), consistency, patience),
+            call: call.clone(),
             arrived: stopwatch(),
             author: Some(Author::Node),
             outbox: outbox.clone(),
@@ -110,7 +121,7 @@ impl Sessions {
         };
         if own.is_some() {
             // This node leads by now, or knows of no leader.
-            return self.ask(request, consistency, patience).await;
+            return self.make(call).await;
         }
         let mut answers = Vec::new();
         let waited = tokio::time::timeout(patience + GRACE, outbox.take(&mut answers));

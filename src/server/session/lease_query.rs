@@ -2,7 +2,6 @@
 //! the rest is read here, from a snapshot opened after that.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::refusals::{behind, read_aborted};
 use super::shared::Sessions;
@@ -103,7 +102,7 @@ pub(super) fn answer(
 }
 
 impl Sessions {
-    /// Answers a query of leases by the leader's word, within `patience`. What the client may know is judged
+    /// Answers a query of leases by the leader's word, within its time. What the client may know is judged
     /// here, by rules that are no older than what the leader answered; the keys of a lease are read here, too.
     ///
     /// # Errors
@@ -112,13 +111,16 @@ impl Sessions {
         self: &Arc<Self>,
         principal: Arc<Principal>,
         call: Call,
-        patience: Duration,
     ) -> Result<Response, Error> {
         let asked = match call.request {
             Request::LeaseTimeToLive { id, .. } => Request::LeaseTimeToLive { id, keys: false },
             ref other => other.clone(),
         };
-        let Response { header, body } = self.ask_leader(asked, call.consistency, patience).await?;
+        let asked = Call {
+            request: asked,
+            ..call.clone()
+        };
+        let Response { header, body } = self.relay(asked).await?;
         let turn = self.limits.scans.clone().acquire_owned().await;
         let node = self.clone();
         let read = tokio::task::spawn_blocking(move || {

@@ -160,11 +160,10 @@ impl Stream {
     /// Has a question answered as one of this node.
     fn ask(&self, id: u64, call: Call) {
         let (sessions, outbox) = (self.sessions.clone(), self.outbox.clone());
-        let patience = Duration::from_millis(u64::from(call.timeout_ms));
         tokio::spawn(async move {
             let answer = match sessions.of_itself(&call.request) {
                 Some(response) => Ok(response),
-                None => sessions.ask(call.request, call.consistency, patience).await,
+                None => sessions.make(call).await,
             };
             outbox.deliver(id, Delivery::Reply(answer));
         });

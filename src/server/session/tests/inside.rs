@@ -107,3 +107,21 @@ fn a_wish_to_be_forwarded_for_counts_as_a_request_of_its_user() {
     let refused = world.ask(Consistency::Serializable, wish).unwrap();
     assert!(refused.unwrap_err().retry_after().is_some());
 }
+
+#[tokio::test]
+async fn a_query_of_leases_is_put_to_the_leader_with_the_revision_that_it_needs() {
+    let world = World::new();
+    let call = Call {
+        timeout_ms: 60_000,
+        consistency: Consistency::Linearizable,
+        min_revision: 9,
+        session: None,
+        request: Request::LeaseTimeToLive { id: 5, keys: true },
+    };
+    let (shared, principal) = (world.shared.clone(), world.session.principal().clone());
+    tokio::spawn(async move { shared.relay_lease_query(principal, call).await });
+    let [Mail::Request { call, .. }] = &sent_to_the_driver(&world).await[..] else {
+        panic!("it is asked");
+    };
+    assert_eq!((call.min_revision, call.timeout_ms), (9, 60_000));
+}
