@@ -214,8 +214,8 @@ impl Access {
         }
     }
 
-    /// Whether the author of a change of members that another node has admitted may make it by the rules
-    /// of this node: those of the other may be older.
+    /// Whether the author of a request that another node has admitted may make it by the rules of this node:
+    /// those of the other may be older. Of what is judged by the rules alone.
     ///
     /// # Errors
     /// Permission is denied.
@@ -227,22 +227,42 @@ impl Access {
         let Some(policy) = self.gate.rules() else {
             return Ok(());
         };
-        match author {
-            Some(Author::Node) => Ok(()),
-            Some(Author::Client(identity)) => {
+        match named(author)? {
+            Author::Node => Ok(()),
+            Author::Client(identity) => {
                 let rules = policy.rules(identity)?;
                 rules.judge_at_once(&access::needs(request))
             }
-            None => Err(Error::not_applied(
-                ErrorKind::Unavailable,
-                "the node that was asked did not know yet that access control is enabled: send \
-                 the request again",
-            )),
         }
     }
 
-    /// The author by whose rules the state machine judges `request`, if it does, or the leader a change of
-    /// members.
+    /// [`Access::admit_author`] of what is judged by the rules and what `view` holds. Called after the view
+    /// was opened.
+    ///
+    /// # Errors
+    /// Outside, the store's own. Inside, permission is denied.
+    pub(crate) fn admit_author_of<V: View>(
+        &self,
+        author: Option<&Author>,
+        view: &V,
+        request: &Request,
+    ) -> Result<Result<(), Error>, V::Error> {
+        let Some(policy) = self.gate.rules() else {
+            return Ok(Ok(()));
+        };
+        let identity = match named(author) {
+            Ok(Author::Node) => return Ok(Ok(())),
+            Ok(Author::Client(identity)) => identity,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match policy.rules(identity) {
+            Ok(rules) => access::judge(view, rules, &access::needs(request)),
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// The author by whose rules the state machine judges `request`, if it does, or the leader what is forwarded
+    /// to it.
     ///
     /// # Errors
     /// The token has expired.
@@ -254,7 +274,10 @@ impl Access {
         let is_asked = matches!(request, Request::Auth(_)) || self.gate.rules().is_some();
         let kind = request.spec().kind;
         let is_judged_elsewhere = AuthorizationPoint::of(kind) == AuthorizationPoint::AtApply
-            || kind == RequestKind::MemberChange;
+            || matches!(
+                kind,
+                RequestKind::MemberChange | RequestKind::Transfer | RequestKind::KeepAlive
+            );
         if !is_asked || !is_judged_elsewhere {
             return Ok(None);
         }
@@ -372,6 +395,17 @@ impl Access {
             }),
         )
     }
+}
+
+/// The author that another node has named, which it does once it knows that access is controlled.
+fn named(author: Option<&Author>) -> Result<&Author, Error> {
+    author.ok_or_else(|| {
+        Error::not_applied(
+            ErrorKind::Unavailable,
+            "the node that was asked did not know yet that access control is enabled: send the \
+             request again",
+        )
+    })
 }
 
 /// Whether a password in `request` has to be hashed before it goes any further.

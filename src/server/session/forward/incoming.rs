@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
 use super::{UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded, is_question};
 use crate::api;
 use crate::api::{Call, Error, ErrorKind, Request, RequestKind, Response};
+use crate::kv::access::Author;
 use crate::server::mail::Mail;
 use crate::server::mail::outbox::{Delivery, HeldResources, Outbox};
 use crate::server::metrics::{Rejection, stopwatch};
 use crate::server::session::budget::InFlight;
-use crate::server::session::refusals::{bootstraps_alone, slow_down, stopping};
+use crate::server::session::refusals::{bootstraps_alone, read_aborted, slow_down, stopping};
 use crate::server::session::shared::Sessions;
 use crate::sync::Mutex;
 use crate::transport::{FrameReceiver, FrameSender, FrameStream};
@@ -40,6 +41,15 @@ struct Stream {
     under_way: InFlight,
     /// What each request holds of the node.
     held: Mutex<BTreeMap<u64, HeldResources>>,
+}
+
+/// A request on its way to the driver.
+struct ForwardedRequest {
+    call: Call,
+    arrived: Instant,
+    author: Option<Author>,
+    outbox: Arc<Outbox>,
+    id: u64,
 }
 
 impl ForwardService {
@@ -127,7 +137,7 @@ impl Stream {
             return Err(stopping());
         }
         api::validate(&call.request, &sessions.limits.requests)?;
-        if spec.kind == RequestKind::MemberChange {
+        if matches!(spec.kind, RequestKind::MemberChange | RequestKind::Transfer) {
             let access = &sessions.serving.access;
             access.admit_author(author.as_ref(), &call.request)?;
             if sessions.bootstraps_alone && matches!(call.request, Request::MemberAdd(_)) {
@@ -147,13 +157,19 @@ impl Stream {
             self.ask(id, call);
             return Ok(());
         }
-        sessions.mailbox.send(Mail::Request {
+        let request = ForwardedRequest {
             call,
             arrived: stopwatch(),
             author,
             outbox: self.outbox.clone(),
-            frame: id,
-        });
+            id,
+        };
+        match spec.kind {
+            RequestKind::KeepAlive if sessions.serving.access.rules().is_some() => {
+                request.judge(sessions.clone());
+            }
+            _ => request.send(sessions),
+        }
         Ok(())
     }
 
@@ -226,6 +242,42 @@ impl Stream {
     }
 }
 
+impl ForwardedRequest {
+    fn send(self, sessions: &Sessions) {
+        sessions.mailbox.send(Mail::Request {
+            call: self.call,
+            arrived: self.arrived,
+            author: self.author,
+            outbox: self.outbox,
+            frame: self.id,
+        });
+    }
+
+    /// Sends renewals on if their author may make them by the rules and the leases of this node, which are looked
+    /// up on a thread that may block.
+    fn judge(self, sessions: Arc<Sessions>) {
+        tokio::spawn(async move {
+            let turn = sessions.limits.keep_alives.clone().acquire_owned().await;
+            let (id, outbox, node) = (self.id, self.outbox.clone(), sessions.clone());
+            let judged = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                let view = node.serving.store.snapshot()?;
+                let access = &node.serving.access;
+                let judged =
+                    access.admit_author_of(self.author.as_ref(), &view, &self.call.request)?;
+                Ok(judged.map(|()| self))
+            });
+            let refusal = match judged.await {
+                Ok(Ok(Ok(admitted))) => return admitted.send(&sessions),
+                Ok(Ok(Err(refusal))) => refusal,
+                Ok(Err(error)) => sessions.fail(error),
+                Err(_) => read_aborted(),
+            };
+            outbox.deliver(id, Delivery::Reply(Err(refusal)));
+        });
+    }
+}
+
 fn unexpected() -> Error {
     Error::unknown(
         ErrorKind::Internal,
@@ -244,8 +296,8 @@ mod tests {
         Consistency, LeaseRef, Outcome, PutRequest, PutResponse, RangeRequest, ResponseBody,
         ResponseHeader, SnapshotReply,
     };
-    use crate::kv::access::{Author, Identity};
-    use crate::server::session::tests::World;
+    use crate::kv::access::Identity;
+    use crate::server::session::tests::{World, guard, sent_to_the_driver};
     use crate::types::LogIndex;
     use crate::wire::{Door, FrameReader};
 
@@ -378,5 +430,62 @@ mod tests {
         stream.encode(5, Err(long), &mut bytes);
         let answer = decoded(&mut bytes, &world);
         assert_eq!(answer.result.unwrap_err().outcome, Outcome::Unknown);
+    }
+    /// The rules of the node that was asked may be older than these.
+    #[tokio::test]
+    async fn what_another_node_admitted_is_judged_again_by_the_leaders_rules() {
+        let mut world = World::new();
+        guard(&mut world);
+        let stream = stream(&world);
+        let author = |name: &str| {
+            Some(Author::Client(Identity {
+                name: name.to_owned(),
+                generation: None,
+            }))
+        };
+        let transfer = || Request::MoveLeader { target: None };
+        let refused = |author| {
+            let submitted = stream.submit(forward(1, author, transfer()), 10);
+            submitted.unwrap_err().kind
+        };
+        assert_eq!(refused(author("anna")), ErrorKind::Unauthenticated);
+        assert_eq!(refused(None), ErrorKind::Unavailable);
+        assert!(mails(&world).is_empty());
+        let admitted = stream.submit(forward(1, author("root"), transfer()), 10);
+        assert_eq!((admitted, mails(&world).len()), (Ok(()), 1));
+
+        let renewal = || Request::LeaseKeepAlive(vec![LeaseRef::id(1)]);
+        for (author, expected) in [
+            (author("anna"), ErrorKind::Unauthenticated),
+            (None, ErrorKind::Unavailable),
+        ] {
+            stream.submit(forward(2, author, renewal()), 10).unwrap();
+            let mut answers = Vec::new();
+            stream.outbox.take(&mut answers).await;
+            let Some((2, Delivery::Reply(Err(refusal)), _)) = answers.pop() else {
+                panic!("a refusal");
+            };
+            assert_eq!(refusal.kind, expected);
+            assert!(mails(&world).is_empty());
+        }
+        let root = forward(3, author("root"), renewal());
+        stream.submit(root, 10).unwrap();
+        let [Mail::Request { frame, .. }] = &sent_to_the_driver(&world).await[..] else {
+            panic!("root may renew it");
+        };
+        assert_eq!(*frame, 3);
+    }
+
+    #[tokio::test]
+    async fn a_question_keeps_the_revision_that_its_answer_must_have() {
+        let world = World::new();
+        let stream = stream(&world);
+        let mut asked = forward(1, None, Request::LeaseTimeToLive { id: 5, keys: false });
+        asked.call.min_revision = 9;
+        stream.submit(asked, 10).unwrap();
+        let [Mail::Request { call, .. }] = &sent_to_the_driver(&world).await[..] else {
+            panic!("it is asked");
+        };
+        assert_eq!(call.min_revision, 9);
     }
 }

@@ -6,6 +6,8 @@ mod inside;
 mod pins;
 mod slow_log;
 
+pub(super) use held::guard;
+
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -505,7 +507,7 @@ async fn asked_aside(
 }
 
 /// What is sent to the driver from beside the session.
-async fn sent_to_the_driver(world: &World) -> Vec<Mail> {
+pub(super) async fn sent_to_the_driver(world: &World) -> Vec<Mail> {
     let mut mails = Vec::new();
     let come = async {
         while mails.is_empty() {
