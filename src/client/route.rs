@@ -43,6 +43,9 @@ use crate::wire::point::{PointCall, PointReply};
 /// this often.
 const DIAL_PATIENCE: Duration = Duration::from_millis(300);
 const DIAL_DOUBLINGS_MAX: usize = 2;
+/// How long a node may take to say whether it forwards: a quorum round between members that may be far from each
+/// other.
+const FORWARD_PATIENCE: Duration = Duration::from_secs(2);
 /// Timeout of a request for the member list, and the shortest interval between unneeded ones.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(5);
 const REFRESH_MIN: Duration = Duration::from_secs(1);
@@ -527,7 +530,7 @@ impl Router {
     /// Asks a node to forward to `leader`. Whether it does: one that no node reaches has failed, and its
     /// successor is not waited for here.
     async fn has_forward(&self, link: &Link, leader: NodeId, deadline: Instant) -> bool {
-        let until = deadline.min(deadline_after(DIAL_PATIENCE));
+        let until = deadline.min(deadline_after(FORWARD_PATIENCE));
         link.forward_to(leader, until).await.is_ok()
     }
 
