@@ -738,10 +738,15 @@ impl Router {
             return met;
         }
         let said = address.filter(|address| !address.is_empty())?;
-        if self.addresses.failed_within(said, HINT_DISTRUST) && self.pool.usable(said).is_none() {
-            // It may be back. It is trusted again once it is connected.
-            self.addresses.call_ahead(said, &self.pool);
-            return None;
+        match self.pool.usable(said) {
+            // Another member is there, as behind an address that all have in common.
+            Some(link) if leader.is_some_and(|id| id != link.member_id()) => None,
+            None if self.addresses.failed_within(said, HINT_DISTRUST) => {
+                // It may be back. It is trusted again once it is connected.
+                self.addresses.call_ahead(said, &self.pool);
+                None
+            }
+            _ => Some(said.to_string()),
         }
         Some(said.to_string())
     }

@@ -1,4 +1,5 @@
 mod cached_kv;
+mod forwarded;
 mod home;
 mod leases;
 mod members;
