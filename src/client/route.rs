@@ -515,16 +515,16 @@ impl Router {
         }
     }
 
-    /// The leader that the node at the other end of `link` names, if that cannot be reached from here and the
-    /// node does not forward to it yet.
+    /// The leader that the node at the other end of `link` names, if that cannot be reached from here. The node
+    /// does not forward to it, then, whatever was agreed before.
     fn unreachable_leader(&self, error: &Error, link: &Link) -> Option<NodeId> {
         let ErrorKind::NotLeader { leader, address } = &error.kind else {
             return None;
         };
         let leader = leader.filter(|leader| *leader != link.member_id())?;
-        let is_open = error.outcome == Outcome::NotApplied && !link.forwards_to(leader);
+        link.names_instead(leader);
         let is_reachable = || self.hinted(Some(leader), address.as_deref()).is_some();
-        (is_open && !is_reachable()).then_some(leader)
+        (error.outcome == Outcome::NotApplied && !is_reachable()).then_some(leader)
     }
 
     /// Asks a node to forward to `leader`. Whether it does: one that no node reaches has failed, and its
@@ -748,7 +748,6 @@ impl Router {
             }
             _ => Some(said.to_string()),
         }
-        Some(said.to_string())
     }
 
     /// Follows a hint. False if it leads to no new address.

@@ -194,6 +194,13 @@ impl Link {
         self.forwards_to.load(Ordering::Relaxed) == leader.0
     }
 
+    /// The node has named `leader` instead of taking a request to it: it does not forward there, or no more.
+    pub(super) fn names_instead(&self, leader: NodeId) {
+        let to = &self.forwards_to;
+        // It may have been agreed meanwhile to forward to another one.
+        let _ = to.compare_exchange(leader.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Has the node take requests to `leader` from now on, which cannot be reached from here.
     ///
     /// # Errors

@@ -54,3 +54,18 @@ fn behind_an_address_that_all_nodes_share_the_one_that_is_reached_forwards() {
         );
     });
 }
+
+#[test]
+fn a_node_that_names_the_leader_again_is_asked_again_to_forward() {
+    run(async {
+        let authority = Authority::new();
+        let (node, forwards_to) = behind_a_balancer(&authority);
+        let client = connect(&authority, &[&node]).await;
+        client.put("k", "v", None).await.unwrap();
+        // What an earlier wish of this connection led to came last.
+        forwards_to.store(7, Ordering::SeqCst);
+        client.put("k", "v", None).await.unwrap();
+        let asked = node.methods();
+        assert_eq!(asked[4..], ["put", "forward_to_leader", "put"], "{asked:?}");
+    });
+}
