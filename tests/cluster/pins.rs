@@ -318,7 +318,7 @@ fn every_document_of_the_command_line_is_as_it_was() {
         ("watch", &watch[..], 2),
         (
             "watch, initial state",
-            &["watch", "j", "--initial-state"],
+            &["watch", "s", "--initial-state"],
             2,
         ),
         ("lock", &["lock", "l"], 1),
