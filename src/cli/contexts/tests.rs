@@ -195,7 +195,7 @@ fn a_deadline_that_the_file_could_not_have_is_refused_when_it_is_typed() {
         super::super::parse_from(&[], line.split_whitespace().map(Into::into))
     };
     for timeout in ["0", "1ns", "1000h"] {
-        let refused = set(timeout).err().expect(timeout).to_string();
+        let refused = set(timeout).expect_err(timeout).to_string();
         assert!(refused.contains("between 1ms and 1h"), "{refused}");
     }
     for timeout in ["1ms", "1h"] {
