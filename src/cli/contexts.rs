@@ -249,7 +249,7 @@ impl Contexts {
             if let Some(above) = place.parent().filter(|it| !it.as_os_str().is_empty()) {
                 fs::create_dir_all(above)?;
             }
-            durable::replace(&place, self.text().as_bytes())
+            durable::replace_with_mode(&place, self.text().as_bytes(), 0o600)
         };
         write().map_err(write_error)
     }

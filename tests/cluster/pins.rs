@@ -228,7 +228,6 @@ fn every_document_of_the_command_line_is_as_it_was() {
     let mut seen = context_documents(&cluster);
     seen.extend(cert_documents(&cluster.folder.path().join("another pki")));
     seen.push(bounded_document(&cluster, (leader + 1) % 3));
-    seen.push(health_document(&cluster));
     let folder = cluster.folder.path().to_owned();
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     write_secret(file("password"), "correct horse\n");
@@ -252,6 +251,7 @@ fn every_document_of_the_command_line_is_as_it_was() {
         ("lease top", "lease top --count 1"),
         ("lease revoke", "lease revoke 1f"),
         ("endpoint status", "endpoint status"),
+        ("endpoint health", "endpoint health"),
         ("member list", "member list"),
         (
             "member add",
@@ -350,23 +350,6 @@ fn bounded_document(cluster: &Cluster, follower: usize) -> Seen {
         (code == 0 && documents.contains("staleness_ms")).then_some(documents)
     });
     Seen::new("get, of bounded staleness", documents)
-}
-
-/// What is said of nodes that serve and of an address where there is none.
-fn health_document(cluster: &Cluster) -> Seen {
-    let health = [
-        "endpoint",
-        "health",
-        "--endpoints",
-        "127.0.0.1:1",
-        "-o",
-        "json",
-    ];
-    let documents = eventually("three nodes that serve", || {
-        let (code, documents, _) = cluster.cli(&health);
-        (code == 1 && documents.matches("\"health\":true").count() == 3).then_some(documents)
-    });
-    Seen::new("endpoint health", documents)
 }
 
 /// What `context` says of a file of its own.

@@ -2,7 +2,7 @@
 //!
 //! A file is written beside its place, synced, renamed into it, and its folder is synced. Whatever the
 //! moment of a crash, the place holds what was there before or all of what is new; and once a call
-//! returned, it is the new. What is left beside it by a crash is removed by the next attempt.
+//! returned, it is the new. What is left beside it by a crash does not hinder the next attempt.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,16 +22,25 @@ const NOT_HERE: &str = "the driver waits for no disk";
 /// # Errors
 /// The file is as it was before, or as it should be.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_with_mode(path, bytes, 0o600)
+    debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
+    let mut folder = RealFolder {
+        mode: 0o600,
+        is_private: true,
+    };
+    replace_in(&mut folder, path, bytes)
 }
 
-/// As [`replace`], with permissions of its own.
+/// As [`replace`], with permissions of its own, in a folder that others may write to as well.
 ///
 /// # Errors
 /// The file is as it was before, or as it should be.
 pub(crate) fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
-    replace_in(&mut RealFolder { mode }, path, bytes)
+    let mut folder = RealFolder {
+        mode,
+        is_private: false,
+    };
+    replace_in(&mut folder, path, bytes)
 }
 
 /// Puts the file at `part`, which is complete and synced, in its `place`, durably. Both lie in one folder.
@@ -105,19 +114,25 @@ fn replace_in<F: Folder>(folder: &mut F, path: &Path, bytes: &[u8]) -> io::Resul
 struct RealFolder {
     /// Of the files that it creates.
     mode: u32,
+    /// Nobody else leaves files there.
+    is_private: bool,
 }
 
 impl Folder for RealFolder {
     type File = File;
 
     fn create(&mut self, path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).mode(self.mode);
+        if self.is_private {
+            return options.create(true).truncate(true).open(path);
+        }
         // A leftover of an interrupted run may have other permissions, or lead elsewhere: never write into it.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(self.mode);
+        options.create_new(true);
         options.open(path)
     }
 
@@ -189,7 +204,10 @@ mod tests {
     fn syncs_are_those_of_the_system() {
         let device = Path::new("/dev/full");
         let file = File::open(device).unwrap();
-        let mut folder = RealFolder { mode: 0o600 };
+        let mut folder = RealFolder {
+            mode: 0o600,
+            is_private: true,
+        };
         let refused = folder.sync(&file).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         let refused = sync_folder(device).unwrap_err();
