@@ -114,7 +114,7 @@ fn replace_in<F: Folder>(folder: &mut F, path: &Path, bytes: &[u8]) -> io::Resul
 struct RealFolder {
     /// Of the files that it creates.
     mode: u32,
-    /// Nobody else leaves files there.
+    /// No other program leaves files there.
     is_private: bool,
 }
 

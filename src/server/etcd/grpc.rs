@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,11 +19,11 @@ use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
 use super::large::LargeReply;
+pub(super) use super::stream_frame::StreamFrame;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
-use crate::watch::CountedBytes;
 
 /// Bodies up to this size are not counted against the memory of a connection while they arrive: the
 /// window of the connection bounds them.
@@ -48,50 +47,6 @@ pub(super) enum Reply {
     Stream(mpsc::Receiver<StreamFrame>),
     /// One of these, in other words.
     Translated(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
-}
-
-/// A frame of a stream, and what counts its bytes until it is handed over, if they are counted.
-pub(super) struct StreamFrame {
-    frame: Frame<Bytes>,
-    counted: Option<Arc<dyn Send + Sync>>,
-}
-
-impl StreamFrame {
-    /// Bytes that count until they are handed over.
-    pub(super) fn counted(bytes: Bytes, counted: Arc<CountedBytes>) -> Self {
-        Self {
-            frame: Frame::data(bytes),
-            counted: Some(counted),
-        }
-    }
-
-    /// The same, which holds something of the node's memory.
-    pub(super) fn held_with(self, held: Arc<dyn Send + Sync>) -> Self {
-        Self {
-            counted: Some(held),
-            ..self
-        }
-    }
-
-    /// The frame, and what it counts for.
-    pub(super) fn into_parts(self) -> (Frame<Bytes>, Option<Arc<dyn Send + Sync>>) {
-        (self.frame, self.counted)
-    }
-}
-
-impl From<Bytes> for StreamFrame {
-    fn from(bytes: Bytes) -> Self {
-        Frame::data(bytes).into()
-    }
-}
-
-impl From<Frame<Bytes>> for StreamFrame {
-    fn from(frame: Frame<Bytes>) -> Self {
-        Self {
-            frame,
-            counted: None,
-        }
-    }
 }
 
 impl Reply {
@@ -119,7 +74,7 @@ impl Body for Reply {
             Self::Large(large) => Pin::new(large).poll_frame(cx),
             Self::Stream(frames) => frames
                 .poll_recv(cx)
-                .map(|next| next.map(|next| Ok(next.frame))),
+                .map(|next| next.map(|next| Ok(next.into_parts().0))),
             Self::Translated(reply) => reply.as_mut().poll_frame(cx),
         }
     }

@@ -18,7 +18,7 @@ use hyper::body::{Body, Frame};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::grpc::StreamFrame;
+use super::stream_frame::StreamFrame;
 use crate::sync::Mutex;
 
 /// Of what is handed over at a time. HTTP/2 buffers a piece however little the client wants, and what it

@@ -33,6 +33,7 @@ mod recipes;
 mod router;
 mod snapshot;
 mod stream;
+mod stream_frame;
 mod tls;
 mod unary;
 mod unknown;
