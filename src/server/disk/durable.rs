@@ -34,6 +34,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The file is as it was before, or as it should be.
+#[allow(dead_code, reason = "the server alone makes no certificates")]
 pub(crate) fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     debug_assert!(may_wait(), "{NOT_HERE}: {}", path.display());
     let mut folder = RealFolder {
