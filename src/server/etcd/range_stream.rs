@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming_large};
+use super::grpc::{Reply, StreamFrame, message_frame, streaming_large};
 use super::pages::{AROUND_BYTES, is_cut_by_size, rest, unexpected};
-use super::stream::Requests;
+use super::stream::{Requests, send_answers};
 use crate::api::{
     Consistency, KeyValue, RangeRequest, Request, ResponseBody, ResponseHeader, SortOrder,
     SortTarget,
@@ -45,24 +45,16 @@ const NO_FILTERS: Status = Status::new(
 
 /// Serves RangeStream. The headers go out at once.
 pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
-    if let Err(status) = caller.wants_leader() {
-        return failure(&status);
-    }
-    let (answers, waiting) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
-        let (deadline, late) = (caller.deadline(), caller.late());
-        let ended = tokio::select! {
-            ended = tokio::time::timeout_at(deadline, send(&caller, body, &answers)) => {
-                ended.unwrap_or(Err(late))
-            }
-            status = caller.ended() => Err(status),
-            // The client has gone, or has not read.
-            () = answers.closed() => return,
-        };
-        // Fails for the same reasons.
-        let _ = answers.send(end_frame(ended.as_ref().copied())).await;
-    });
-    streaming_large(waiting)
+    send_answers(
+        caller,
+        WAITING_MAX,
+        streaming_large,
+        |caller, answers| async move {
+            let (deadline, late) = (caller.deadline(), caller.late());
+            let sent = tokio::time::timeout_at(deadline, send(&caller, body, &answers)).await;
+            Some(sent.unwrap_or(Err(late)))
+        },
+    )
 }
 
 async fn send(

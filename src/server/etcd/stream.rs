@@ -39,6 +39,38 @@ where
     streaming(waiting)
 }
 
+/// Serves a call whose answers come by and by, not one for each request: `send` sends them, and its outcome ends the
+/// call, unless there is none to tell. The headers go out at once. At most `waiting_max` frames wait until the
+/// client reads, in the body that `respond` makes.
+pub(super) fn send_answers<F>(
+    caller: Caller,
+    waiting_max: usize,
+    respond: fn(mpsc::Receiver<StreamFrame>) -> Response<Reply>,
+    send: impl FnOnce(Caller, mpsc::Sender<StreamFrame>) -> F,
+) -> Response<Reply>
+where
+    F: Future<Output = Option<Result<(), Status>>> + Send + 'static,
+{
+    if let Err(status) = caller.wants_leader() {
+        return failure(&status);
+    }
+    let (answers, waiting) = mpsc::channel(waiting_max);
+    let sent = send(caller.clone(), answers.clone());
+    tokio::spawn(async move {
+        let ended = tokio::select! {
+            ended = sent => ended,
+            status = caller.ended() => Some(Err(status)),
+            // The client has gone, or has not read.
+            () = answers.closed() => None,
+        };
+        if let Some(ended) = ended {
+            // Fails for the same reasons.
+            let _ = answers.send(end_frame(ended.as_ref().copied())).await;
+        }
+    });
+    respond(waiting)
+}
+
 type SendFailure = mpsc::error::SendError<StreamFrame>;
 
 async fn run<Q, A, F>(

@@ -18,9 +18,9 @@ use crate::etcd::proto::{
 use crate::etcd::status::Status;
 use crate::server::etcd::body::RequestBody;
 use crate::server::etcd::caller::Caller;
-use crate::server::etcd::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
+use crate::server::etcd::grpc::{Reply, StreamFrame, message_frame, streaming};
 use crate::server::etcd::lease;
-use crate::server::etcd::stream::Requests;
+use crate::server::etcd::stream::{Requests, send_answers};
 
 /// Answers that may wait until the client reads.
 const WAITING_MAX: usize = 4;
@@ -116,22 +116,12 @@ pub(in crate::server::etcd) async fn leader(
 
 /// Observe: who leads and what that leader says, now and whenever it changes.
 pub(in crate::server::etcd) fn observe(caller: Caller, body: RequestBody) -> Response<Reply> {
-    if let Err(status) = caller.wants_leader() {
-        return failure(&status);
-    }
-    let (answers, waiting) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
-        let ended = tokio::select! {
-            ended = tell(&caller, body, &answers) => ended,
-            status = caller.ended() => Some(status),
-            () = answers.closed() => None,
-        };
-        if let Some(status) = ended {
-            // Fails if the client has gone meanwhile.
-            let _ = answers.send(end_frame(Err(&status))).await;
-        }
-    });
-    streaming(waiting)
+    send_answers(
+        caller,
+        WAITING_MAX,
+        streaming,
+        |caller, answers| async move { tell(&caller, body, &answers).await.map(Err) },
+    )
 }
 
 /// Tells the client of leaders, until it is gone; else, why that ended.

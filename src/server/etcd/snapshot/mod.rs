@@ -19,9 +19,9 @@ use self::file::FileError;
 use self::scratch::{Scratch, StopReason};
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
+use super::grpc::{Reply, StreamFrame, message_frame, streaming};
 use super::pages::unexpected;
-use super::stream::Requests;
+use super::stream::{Requests, send_answers};
 use crate::api::{Request, ResponseBody, SnapshotCall};
 use crate::etcd::errors::{Method, STOPPED};
 use crate::etcd::proto::{SnapshotRequest, SnapshotResponse};
@@ -47,20 +47,12 @@ const LAYOUT_VERSION: &str = "3.5.0";
 
 /// Serves Snapshot. The headers go out at once, the first message when the file is there.
 pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
-    if let Err(status) = caller.wants_leader() {
-        return failure(&status);
-    }
-    let (answers, waiting) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
-        let ended = tokio::select! {
-            ended = send(&caller, body, &answers) => ended,
-            status = caller.ended() => Err(status),
-            () = answers.closed() => return,
-        };
-        // Fails if the client has gone meanwhile.
-        let _ = answers.send(end_frame(ended.as_ref().copied())).await;
-    });
-    streaming(waiting)
+    send_answers(
+        caller,
+        WAITING_MAX,
+        streaming,
+        |caller, answers| async move { Some(send(&caller, body, &answers).await) },
+    )
 }
 
 async fn send(

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 
 use super::body::RequestBody;
 use super::caller::Caller;
-use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frame, streaming};
-use super::stream::Requests;
+use super::grpc::{Reply, StreamFrame, message_frame, streaming};
+use super::stream::{Requests, send_answers};
 use crate::api;
 use crate::api::{Error, ErrorKind};
 use crate::etcd::convert::watch_request;
@@ -43,23 +43,17 @@ const NO_WATCH: i64 = -1;
 
 /// Serves a stream of watches.
 pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
-    if let Err(status) = caller.wants_leader() {
-        return failure(&status);
-    }
-    let (answers, waiting) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
-        let of_stream = caller.clone();
-        let end = tokio::select! {
-            end = WatchStream::new(caller, body, answers.clone()).run() => end,
-            status = of_stream.ended() => End::Failed(status),
-            () = answers.closed() => End::Gone,
-        };
-        if let End::Failed(status) = end {
-            // Fails if the client has gone meanwhile.
-            let _ = answers.send(end_frame(Err(&status))).await;
-        }
-    });
-    streaming(waiting)
+    send_answers(
+        caller,
+        WAITING_MAX,
+        streaming,
+        |caller, answers| async move {
+            match WatchStream::new(caller, body, answers).run().await {
+                End::Gone => None,
+                End::Failed(status) => Some(Err(status)),
+            }
+        },
+    )
 }
 
 /// Why a stream ends.
