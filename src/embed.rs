@@ -39,7 +39,6 @@ use crate::api::{Error, ErrorKind};
 use crate::client::{Client, ConnectOptions, TlsOptions};
 use crate::pki::{AUTHORITY_LIFE, Authority, Identity, IdentityFiles, PkiError, wall_clock};
 use crate::server::config::{Config, ConfigError, ConfigSources};
-use crate::server::disk::durable;
 use crate::server::{Server, ServerOptions, StartError};
 
 /// The name of a node that was given none.
@@ -160,7 +159,9 @@ impl EmbeddedNode {
         // Nothing is made for settings that are refused.
         let config = config(&directory, &options)?;
         let pki = directory.join("pki");
-        let authority = certificates(&pki, &options.name)?;
+        let now = wall_clock();
+        let authority = Authority::load_or_create(&pki, now)?;
+        authority.renew_node(&pki, &options.name, AUTHORITY_LIFE, now)?;
         let client_ca = IdentityFiles::client(&pki, CLIENT).trusted_ca;
         let server = Server::start(config, ServerOptions::default()).await?;
         Ok(Self {
@@ -280,44 +281,6 @@ fn config(directory: &Path, options: &EmbedOptions) -> Result<Config, EmbedError
         ..ConfigSources::default()
     };
     Ok(Config::load(sources)?)
-}
-
-/// The authorities in `pki`, made if there are none, and certificates of the node that they have just signed.
-fn certificates(pki: &Path, name: &str) -> Result<Authority, PkiError> {
-    let now = wall_clock();
-    let authority = match Authority::load(pki) {
-        Err(PkiError::NoAuthority { .. }) => {
-            let authority = Authority::create(None, AUTHORITY_LIFE, now)?;
-            save_whole(&authority, pki)?;
-            authority
-        }
-        found => found?,
-    };
-    let made = authority.issue_node(name, &[], AUTHORITY_LIFE, now)?;
-    IdentityFiles::peer(pki, name).write(&made.peer, true)?;
-    IdentityFiles::server(pki, name).write(&made.server, true)?;
-    Ok(authority)
-}
-
-/// All files of the authorities or, after a crash, none. A `pki` that holds others' files is left alone.
-fn save_whole(authority: &Authority, pki: &Path) -> Result<(), PkiError> {
-    let part = pki.with_extension("new");
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| PkiError::Io {
-            action,
-            path,
-            source,
-        }
-    };
-    match fs::remove_dir_all(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove", &part)(error));
-        }
-        _ => {}
-    }
-    authority.save(&part)?;
-    durable::move_into_place(&part, pki).map_err(failed("create", pki))
 }
 
 /// Where this process reaches what listens on `address`.

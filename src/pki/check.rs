@@ -297,24 +297,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use rcgen::ExtendedKeyUsagePurpose;
-    use rustls_pki_types::CertificateDer;
 
-    use super::super::{AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, Validity};
+    use super::super::tests::{authority, der, now};
+    use super::super::{Authority, IdentityFiles, LEAF_LIFE, Validity};
     use super::*;
-
-    const NOW: Duration = Duration::from_secs(1_800_000_000);
-
-    fn now() -> SystemTime {
-        SystemTime::UNIX_EPOCH + NOW
-    }
-
-    fn authority() -> Authority {
-        Authority::create(None, AUTHORITY_LIFE, now()).expect("authorities can be made")
-    }
-
-    fn der(pem: &str) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(pem.as_bytes()).expect("what we write is PEM")
-    }
 
     /// A directory with the authorities and the files of node `n1` and client `app`.
     fn directory() -> (tempfile::TempDir, Authority) {

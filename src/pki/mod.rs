@@ -322,6 +322,54 @@ impl Authority {
         Ok(())
     }
 
+    /// The authorities in `directory`, made if it does not exist or is empty: all of their files are there then or,
+    /// after a crash, none.
+    ///
+    /// # Errors
+    /// As [`Authority::load`] and [`Authority::create`]; [`PkiError::Io`], also if the directory holds others' files.
+    pub fn load_or_create(directory: &Path, now: SystemTime) -> Result<Self, PkiError> {
+        match Self::load(directory) {
+            Err(PkiError::NoAuthority { .. }) => {}
+            found => return found,
+        }
+        let failed = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| PkiError::Io {
+                action,
+                path,
+                source,
+            }
+        };
+        let part = directory.with_extension("new");
+        match fs::remove_dir_all(&part) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &part)(error));
+            }
+            _ => {}
+        }
+        let authority = Self::create(None, AUTHORITY_LIFE, now)?;
+        authority.save(&part)?;
+        durable::move_into_place(&part, directory).map_err(failed("create", directory))?;
+        Ok(authority)
+    }
+
+    /// Issues both certificates of the node `name` as [`Authority::issue_node`] does, without further names, and
+    /// writes them into `directory` in place of any before.
+    ///
+    /// # Errors
+    /// As [`Authority::issue_node`] and [`IdentityFiles::write`].
+    pub fn renew_node(
+        &self,
+        directory: &Path,
+        name: &str,
+        life: Duration,
+        now: SystemTime,
+    ) -> Result<(), PkiError> {
+        let made = self.issue_node(name, &[], life, now)?;
+        IdentityFiles::peer(directory, name).write(&made.peer, true)?;
+        IdentityFiles::server(directory, name).write(&made.server, true)
+    }
+
     /// The cluster whose members these authorities vouch for.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster
@@ -691,15 +739,15 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 
-    fn now() -> SystemTime {
+    pub(super) fn now() -> SystemTime {
         SystemTime::UNIX_EPOCH + NOW
     }
 
-    fn authority() -> Authority {
+    pub(super) fn authority() -> Authority {
         Authority::create(None, AUTHORITY_LIFE, now()).expect("authorities can be made")
     }
 
-    fn der(pem: &str) -> CertificateDer<'static> {
+    pub(super) fn der(pem: &str) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(pem.as_bytes()).expect("what we write is PEM")
     }
 

@@ -31,7 +31,7 @@ use super::runtime::{
 };
 use super::signals::Stop;
 use crate::api::{ErrorKind, ResponseBody, StatusResponse};
-use crate::pki::{self, AUTHORITY_LIFE, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
+use crate::pki::{self, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use crate::types::Role;
 
 /// Starts nodes.
@@ -266,18 +266,9 @@ fn cannot(action: &str, path: &Path, error: &io::Error) -> Failure {
 /// The cluster's authorities, once; new certificates on every start, so they never expire here.
 fn make_certificates(plan: &Plan) -> Result<(), Failure> {
     let now = pki::wall_clock();
-    let authority = match plan.pki.join(PEER_CA_FILE).exists() {
-        true => Authority::load(&plan.pki)?,
-        false => {
-            let authority = Authority::create(None, AUTHORITY_LIFE, now)?;
-            authority.save(&plan.pki)?;
-            authority
-        }
-    };
+    let authority = Authority::load_or_create(&plan.pki, now)?;
     for node in &plan.nodes {
-        let made = authority.issue_node(&node.name, &[], LEAF_LIFE, now)?;
-        IdentityFiles::peer(&plan.pki, &node.name).write(&made.peer, true)?;
-        IdentityFiles::server(&plan.pki, &node.name).write(&made.server, true)?;
+        authority.renew_node(&plan.pki, &node.name, LEAF_LIFE, now)?;
     }
     let client = authority.issue_client(CLIENT, LEAF_LIFE, now)?;
     IdentityFiles::client(&plan.pki, CLIENT).write(&client, true)?;
