@@ -255,15 +255,15 @@ impl Contexts {
     }
 
     fn text(&self) -> String {
+        let line = |key: &str, value: Value| format!("{key} = {value}\n");
         let mut out = "# Written by `leasehold context`, which keeps no comments.\n".to_owned();
-        let mut line = |key: &str, value: Value| out.push_str(&format!("{key} = {value}\n"));
         if let Some(current) = &self.current {
-            line("current", current.as_str().into());
+            out.push_str(&line("current", current.as_str().into()));
         }
         for (name, context) in &self.all {
             out.push_str(&format!("\n[contexts.{name}]\n"));
             for (key, value) in context.said() {
-                out.push_str(&format!("{key} = {value}\n"));
+                out.push_str(&line(key, value));
             }
         }
         out

@@ -83,9 +83,7 @@ pub fn kept(
     id: i64,
     ttl_ms: u64,
 ) -> io::Result<()> {
-    let sentence = format!("lease {id:016x} keepalived with TTL({})", seconds(ttl_ms));
-    let document = json!({"id": id, "ttl_ms": ttl_ms});
-    show(out, view, &sentence, header, document)
+    has_ttl(out, view, header, "keepalived with", (id, ttl_ms))
 }
 
 /// A lease has another time to live.
@@ -99,7 +97,17 @@ pub fn updated(
     id: i64,
     ttl_ms: u64,
 ) -> io::Result<()> {
-    let sentence = format!("lease {id:016x} has TTL({})", seconds(ttl_ms));
+    has_ttl(out, view, header, "has", (id, ttl_ms))
+}
+
+fn has_ttl(
+    out: &mut impl Write,
+    view: View,
+    header: &ResponseHeader,
+    how: &str,
+    (id, ttl_ms): (i64, u64),
+) -> io::Result<()> {
+    let sentence = format!("lease {id:016x} {how} TTL({})", seconds(ttl_ms));
     let document = json!({"id": id, "ttl_ms": ttl_ms});
     show(out, view, &sentence, header, document)
 }
