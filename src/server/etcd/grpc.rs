@@ -18,16 +18,22 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
-use super::large::LargeReply;
+use super::large::{LargeReply, Patience};
 pub(super) use super::stream_frame::StreamFrame;
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
 
-/// Bodies up to this size are not counted against the memory of a connection while they arrive: the
-/// window of the connection bounds them.
+/// Bodies up to this size are not counted against the memory of a connection: the window of the connection
+/// bounds those that arrive, and the number of its streams those that are to be read.
 pub(super) const SMALL_BYTES: usize = 4 << 10;
+/// An answer for which there is no memory until its client reads. Nothing is said of what it answers: a write
+/// is applied by then.
+const NOT_READ: Status = Status::new(
+    Code::Unavailable,
+    "etcdserver: the client does not read the answers that wait for it, and there is no memory for another",
+);
 /// The status of a call that went well.
 const OK: i32 = 0;
 
@@ -182,6 +188,25 @@ pub(super) struct Pieces {
     pub(super) held: Option<Box<dyn Send + Sync>>,
 }
 
+impl Pieces {
+    /// The same, counted against the memory of `client` until that has read it, unless it is small or
+    /// counted already.
+    ///
+    /// # Errors
+    /// There is no memory for it. The request was carried out all the same.
+    pub(super) fn counted(self, client: &LocalClient) -> Result<Self, Status> {
+        let bytes: usize = self.pieces.iter().map(Bytes::len).sum();
+        if self.held.is_some() || bytes <= SMALL_BYTES {
+            return Ok(self);
+        }
+        let held = client.reserve(bytes).ok_or(NOT_READ)?;
+        Ok(Self {
+            held: Some(Box::new(held)),
+            ..self
+        })
+    }
+}
+
 impl<M: Message> From<M> for Pieces {
     fn from(message: M) -> Self {
         Self {
@@ -237,10 +262,13 @@ pub(super) fn streaming(frames: mpsc::Receiver<StreamFrame>) -> Response<Reply> 
     streamed(Reply::Stream(frames))
 }
 
-/// The same, if the messages are large: they wait for ten seconds until the client reads, and are given up
+/// The same, if the messages are large: they wait for this long until the client reads, and are given up
 /// then, with the call. Their channel is closed as well.
-pub(super) fn streaming_large(frames: mpsc::Receiver<StreamFrame>) -> Response<Reply> {
-    streamed(Reply::Large(LargeReply::stream(frames)))
+pub(super) fn streaming_large(
+    frames: mpsc::Receiver<StreamFrame>,
+    patience: Patience,
+) -> Response<Reply> {
+    streamed(Reply::Large(LargeReply::stream(frames, patience)))
 }
 
 fn streamed(reply: Reply) -> Response<Reply> {

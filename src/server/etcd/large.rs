@@ -3,7 +3,7 @@
 //!
 //! It is handed over in small pieces, and what it holds is released once the piece that follows is asked
 //! for. A client that reads nothing for ten seconds loses its call, and the node has its memory back, as on
-//! the streams of native clients.
+//! the streams of native clients; of a snapshot, for a minute, since its client writes to a disk.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,8 +26,23 @@ use crate::sync::Mutex;
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// How often it is looked whether the client reads.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so many looks, all of them between two pieces, it has read nothing for ten seconds.
-const LOOKS_MAX: u32 = 11;
+
+/// How long what waits may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    TenSeconds,
+    Minute,
+}
+
+impl Patience {
+    /// After so many looks, all of them between two pieces, nothing was read for that long.
+    fn looks_max(self) -> u32 {
+        match self {
+            Self::TenSeconds => 11,
+            Self::Minute => 61,
+        }
+    }
+}
 
 /// See the module.
 pub(super) struct LargeReply {
@@ -42,6 +57,7 @@ struct Left {
     /// Until something is asked for behind these pieces.
     held: Option<Box<dyn Send + Sync>>,
     rest: Rest,
+    patience: Patience,
     /// Looks since something was asked for.
     looks: u32,
 }
@@ -65,16 +81,18 @@ impl LargeReply {
             pieces,
             held: Some(held),
             rest: Rest::Trailers(trailers),
+            patience: Patience::TenSeconds,
             looks: 0,
         })
     }
 
     /// Messages, each of which may hold something. If they are given up, the channel is closed.
-    pub(super) fn stream(messages: mpsc::Receiver<StreamFrame>) -> Self {
+    pub(super) fn stream(messages: mpsc::Receiver<StreamFrame>, patience: Patience) -> Self {
         Self::watched(Left {
             pieces: VecDeque::new(),
             held: None,
             rest: Rest::Messages(messages),
+            patience,
             looks: 0,
         })
     }
@@ -105,7 +123,7 @@ impl Left {
             return false;
         }
         self.looks += 1;
-        let is_stalled = self.looks >= LOOKS_MAX;
+        let is_stalled = self.looks >= self.patience.looks_max();
         if is_stalled {
             self.give_up();
         }
@@ -197,6 +215,8 @@ mod tests {
 
     use super::*;
 
+    const LOOKS_MAX: u32 = 11;
+
     async fn next(reply: &mut LargeReply) -> Option<Frame<Bytes>> {
         let next = poll_fn(|cx| Pin::new(&mut *reply).poll_frame(cx)).await;
         next.map(|frame| match frame {
@@ -243,7 +263,7 @@ mod tests {
         let bytes = Bytes::from(vec![b'x'; 2 * PIECE_BYTES + 1]);
         let message = StreamFrame::from(bytes).held_with(memory.clone());
         messages.try_send(message).unwrap();
-        (messages, LargeReply::stream(waiting), memory)
+        (messages, LargeReply::stream(waiting, Patience::TenSeconds), memory)
     }
 
     #[tokio::test]
@@ -285,6 +305,18 @@ mod tests {
             assert!(messages.is_closed());
             assert!(next(&mut reply).await.is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_may_wait_for_a_minute_is_not_given_up_before() {
+        let (messages, waiting) = mpsc::channel(1);
+        let reply = LargeReply::stream(waiting, Patience::Minute);
+        messages.try_send(Bytes::from_static(b"x").into()).unwrap();
+        for _ in 0..60 {
+            assert!(!reply.left.lock().is_stalled());
+        }
+        assert!(reply.left.lock().is_stalled());
+        assert!(messages.is_closed());
     }
 
     #[tokio::test]

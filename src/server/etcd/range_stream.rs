@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
 use super::grpc::{Reply, StreamFrame, message_frame, streaming_large};
+use super::large::Patience;
 use super::pages::{AROUND_BYTES, is_cut_by_size, rest, unexpected};
 use super::stream::{Requests, send_answers};
 use crate::api::{
@@ -48,7 +49,7 @@ pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
     send_answers(
         caller,
         WAITING_MAX,
-        streaming_large,
+        |answers| streaming_large(answers, Patience::TenSeconds),
         |caller, answers| async move {
             let (deadline, late) = (caller.deadline(), caller.late());
             let sent = tokio::time::timeout_at(deadline, send(&caller, body, &answers)).await;

@@ -41,7 +41,7 @@ where
     };
     let answered = tokio::time::timeout_at(deadline, work).await;
     let answered = answered.unwrap_or(Err(late));
-    match answered {
+    match answered.and_then(|answer: Pieces| answer.counted(&client)) {
         Ok(pieces) => success(pieces),
         Err(status) => failure(&status),
     }

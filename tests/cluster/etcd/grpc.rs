@@ -192,6 +192,13 @@ impl Channel {
     }
 }
 
+/// How a call ended, if these say so.
+fn status(headers: &HeaderMap) -> Option<(i32, String)> {
+    let text = |name: &str| headers.get(name).map(|text| text.to_str().unwrap());
+    let code = text("grpc-status")?.parse().unwrap();
+    Some((code, text("grpc-message").unwrap_or_default().to_owned()))
+}
+
 /// A call of many messages each way.
 pub(crate) struct Stream {
     sending: SendStream<Bytes>,
@@ -212,6 +219,12 @@ impl Stream {
         self.sending.send_data(bytes, false).unwrap();
     }
 
+    /// Sends the only message, or the last.
+    pub(crate) fn send_last(&mut self, message: &impl Message) {
+        let bytes = framed(&message.encode_to_vec());
+        self.sending.send_data(bytes, true).unwrap();
+    }
+
     /// Says that no more messages follow.
     pub(crate) fn finish(&mut self) {
         self.sending.send_data(Bytes::new(), true).unwrap();
@@ -221,6 +234,29 @@ impl Stream {
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
         let received = tokio::time::timeout(PATIENCE, self.receive());
         received.await.expect("a message, or the end of the call")
+    }
+
+    /// Waits for the first bytes of an answer, and makes no room for more; how the call ended, if it did before.
+    pub(crate) async fn leave_unread(&mut self) -> Result<(), (i32, String)> {
+        let begun = async {
+            if let Receiving::Headers(answer) = &mut self.receiving {
+                let answer = answer.await.unwrap();
+                if let Some(ended) = status(answer.headers()) {
+                    return Err(ended);
+                }
+                self.receiving = Receiving::Messages(answer.into_body());
+            }
+            let messages = self.wait_for_headers().await;
+            match messages.data().await {
+                Some(bytes) => Ok(drop(bytes.unwrap())),
+                None => {
+                    let trailers = messages.trailers().await.unwrap().unwrap();
+                    Err(status(&trailers).unwrap())
+                }
+            }
+        };
+        let begun = tokio::time::timeout(PATIENCE, begun).await;
+        begun.expect("the beginning of an answer, or the end of the call")
     }
 
     async fn wait_for_headers(&mut self) -> &mut RecvStream {
@@ -247,9 +283,7 @@ impl Stream {
             let receiving = self.wait_for_headers().await;
             let Some(chunk) = receiving.data().await else {
                 let trailers = receiving.trailers().await.unwrap().unwrap();
-                let text = |name: &str| trailers.get(name).map(|text| text.to_str().unwrap());
-                let code = text("grpc-status").unwrap().parse().unwrap();
-                return Err((code, text("grpc-message").unwrap_or_default().to_owned()));
+                return Err(status(&trailers).unwrap());
             };
             let chunk = chunk.unwrap();
             let flow = receiving.flow_control();

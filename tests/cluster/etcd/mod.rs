@@ -48,6 +48,7 @@ mod moving;
 mod range_stream;
 mod recipes;
 mod snapshot;
+mod unread;
 mod watches;
 mod wire;
 

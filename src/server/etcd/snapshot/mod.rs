@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::io::{BufWriter, Read, Seek};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Response;
@@ -19,11 +18,12 @@ use self::file::FileError;
 use self::scratch::{Scratch, StopReason};
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{Reply, StreamFrame, message_frame, streaming};
+use super::grpc::{Reply, StreamFrame, message_frame, streaming_large};
+use super::large::Patience;
 use super::pages::unexpected;
 use super::stream::{Requests, send_answers};
 use crate::api::{Request, ResponseBody, SnapshotCall};
-use crate::etcd::errors::{Method, STOPPED};
+use crate::etcd::errors::{Method, STOPPED, TOO_MANY_REQUESTS};
 use crate::etcd::proto::{SnapshotRequest, SnapshotResponse};
 use crate::etcd::status::{Code, Status};
 use crate::server::disk::store::StoreError;
@@ -38,8 +38,8 @@ const BLOB_BYTES: usize = 32 << 10;
 const PIECE_BYTES: usize = 32 * BLOB_BYTES;
 /// Messages that may wait until the client reads.
 const WAITING_MAX: usize = 16;
-/// How long a client may take to read them.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// What a call holds at most while its client reads: a piece, and the messages that wait.
+const HELD_BYTES: usize = PIECE_BYTES + (WAITING_MAX + 1) * BLOB_BYTES;
 /// What is written at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 /// The version of etcd since which the layout of the file is as it is here.
@@ -50,7 +50,7 @@ pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
     send_answers(
         caller,
         WAITING_MAX,
-        streaming,
+        |answers| streaming_large(answers, Patience::Minute),
         |caller, answers| async move { Some(send(&caller, body, &answers).await) },
     )
 }
@@ -62,6 +62,19 @@ async fn send(
 ) -> Result<(), Status> {
     let request = Requests::new(caller.clone(), body).next().await?;
     let SnapshotRequest {} = request.ok_or_else(ended_early)?;
+    let memory = caller.client().reserve(HELD_BYTES);
+    let memory: Arc<dyn Send + Sync> = Arc::new(memory.ok_or(TOO_MANY_REQUESTS)?);
+    let send_blob = async |blob: Bytes, remaining_bytes: u64| {
+        let message = SnapshotResponse {
+            header: None,
+            remaining_bytes,
+            blob,
+            version: LAYOUT_VERSION.to_owned(),
+        };
+        let frame = message_frame(&message).held_with(Arc::clone(&memory));
+        // A client that is gone, or has not read for a minute, is told nothing: the call is over.
+        let _ = answers.send(frame).await;
+    };
     let begin = Request::Snapshot(SnapshotCall::Begin);
     let begun = caller.ask(begin, caller.consistency(false), Method::Node);
     let ResponseBody::Snapshot(begun) = begun.await?.body else {
@@ -80,35 +93,15 @@ async fn send(
             hash.update(blob);
             sent += blob.len() as u64;
             let blob = Bytes::copy_from_slice(blob);
-            send_blob(answers, blob, length.saturating_sub(sent)).await?;
+            send_blob(blob, length.saturating_sub(sent)).await;
         }
         if piece.is_empty() {
             return Err(unwritten(&io::ErrorKind::UnexpectedEof.into()));
         }
     }
     let hash = Bytes::copy_from_slice(hash.finish().as_ref());
-    send_blob(answers, hash, 0).await
-}
-
-async fn send_blob(
-    answers: &mpsc::Sender<StreamFrame>,
-    blob: Bytes,
-    remaining_bytes: u64,
-) -> Result<(), Status> {
-    let message = SnapshotResponse {
-        header: None,
-        remaining_bytes,
-        blob,
-        version: LAYOUT_VERSION.to_owned(),
-    };
-    let sent = tokio::time::timeout(PATIENCE, answers.send(message_frame(&message)));
-    // A client that is gone is told nothing.
-    sent.await.map(|_| ()).map_err(|_| {
-        Status::new(
-            Code::Unavailable,
-            "etcdserver: the snapshot was not read for a minute: take another one",
-        )
-    })
+    send_blob(hash, 0).await;
+    Ok(())
 }
 
 /// Writes the snapshot to a file, from its first byte on to be read, on a thread that gives way to others.
