@@ -282,17 +282,33 @@ pub(super) fn message_frame(message: &impl Message) -> StreamFrame {
     message_head(message, 0).freeze().into()
 }
 
+/// Messages of a stream, one after the other.
+pub(super) fn message_frames(messages: &[impl Message]) -> StreamFrame {
+    let framed = messages
+        .iter()
+        .map(|message| PREFIX_BYTES + message.encoded_len());
+    let mut bytes = BytesMut::with_capacity(framed.sum());
+    for message in messages {
+        put_message(&mut bytes, message, 0);
+    }
+    bytes.freeze().into()
+}
+
 /// The beginning of a message of a stream: its prefix, and `message`, which `more` bytes follow.
 pub(super) fn message_head(message: &impl Message, more: usize) -> BytesMut {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + message.encoded_len());
+    put_message(&mut bytes, message, more);
+    bytes
+}
+
+fn put_message(bytes: &mut BytesMut, message: &impl Message, more: usize) {
     bytes.put_u8(0);
     // What is sent on streams is bounded far below.
-    bytes.put_u32(u32::try_from(length + more).unwrap_or(u32::MAX));
+    let length = message.encoded_len() + more;
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message
-        .encode(&mut bytes)
+        .encode(bytes)
         .expect("a buffer of bytes grows as it is needed");
-    bytes
 }
 
 /// The end of a stream.

@@ -263,7 +263,11 @@ mod tests {
         let bytes = Bytes::from(vec![b'x'; 2 * PIECE_BYTES + 1]);
         let message = StreamFrame::from(bytes).held_with(memory.clone());
         messages.try_send(message).unwrap();
-        (messages, LargeReply::stream(waiting, Patience::TenSeconds), memory)
+        (
+            messages,
+            LargeReply::stream(waiting, Patience::TenSeconds),
+            memory,
+        )
     }
 
     #[tokio::test]

@@ -84,33 +84,51 @@ pub(super) async fn revoke(
     })
 }
 
-/// One renewal of LeaseKeepAlive. A lease that has ended has a time to live of zero.
+/// Requests of LeaseKeepAlive, which are renewed together.
 pub(super) async fn keep_alive(
     caller: Caller,
-    renewal: proto::LeaseKeepAliveRequest,
-) -> Result<proto::LeaseKeepAliveResponse, Status> {
+    renewals: Vec<proto::LeaseKeepAliveRequest>,
+) -> Result<Vec<proto::LeaseKeepAliveResponse>, Status> {
     // The revision is that from before the renewal.
     let node = &caller.sessions.node;
-    let header = node.header(caller.sessions.serving.store.revision());
-    let ttl = loop {
-        if renewal.id < 1 {
-            break 0;
-        }
-        let request = Request::LeaseKeepAlive(vec![LeaseRef::id(renewal.id)]);
-        let ResponseBody::LeaseKeepAlive(kept) = ask(&caller, request).await?.body else {
+    let header = caller.header(&node.header(caller.sessions.serving.store.revision()));
+    let ids: Vec<i64> = renewals.iter().map(|renewal| renewal.id).collect();
+    let ttls = renew(&caller, &ids).await?;
+    let answer = |(id, ttl)| proto::LeaseKeepAliveResponse {
+        header: Some(header),
+        id,
+        ttl,
+    };
+    Ok(ids.into_iter().zip(ttls).map(answer).collect())
+}
+
+/// Renews these leases, and says how many seconds each has then: one that has ended, or never was, zero.
+///
+/// # Errors
+/// As etcd refuses one of them. Others may have been renewed.
+pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Vec<i64>, Status> {
+    let mut ttls = vec![0; ids.len()];
+    let mut undecided: Vec<usize> = (0..ids.len()).filter(|place| ids[*place] > 0).collect();
+    while !undecided.is_empty() {
+        let leases = undecided.iter().map(|place| LeaseRef::id(ids[*place]));
+        let request = Request::LeaseKeepAlive(leases.collect());
+        let ResponseBody::LeaseKeepAlive(kept) = ask(caller, request).await?.body else {
             return Err(unexpected());
         };
-        match kept.first() {
-            Some(LeaseKept::Renewed { ttl_ms, .. }) => break seconds(*ttl_ms),
-            Some(LeaseKept::Undecided) => tokio::time::sleep(UNDECIDED_PAUSE).await,
-            Some(LeaseKept::NotFound | LeaseKept::Expired | LeaseKept::Revoked) | None => break 0,
+        let mut still = Vec::new();
+        for (place, kept) in undecided.into_iter().zip(kept) {
+            match kept {
+                LeaseKept::Renewed { ttl_ms, .. } => ttls[place] = seconds(ttl_ms),
+                LeaseKept::Undecided => still.push(place),
+                LeaseKept::NotFound | LeaseKept::Expired | LeaseKept::Revoked => {}
+            }
         }
-    };
-    Ok(proto::LeaseKeepAliveResponse {
-        header: Some(caller.header(&header)),
-        id: renewal.id,
-        ttl,
-    })
+        undecided = still;
+        if !undecided.is_empty() {
+            tokio::time::sleep(UNDECIDED_PAUSE).await;
+        }
+    }
+    Ok(ttls)
 }
 
 /// LeaseTimeToLive: the leader's word. A lease that is not there, or is ending, has a time to live of -1.

@@ -1,4 +1,6 @@
-//! Calls of many messages: a stream each way, answered in order.
+//! Calls of many messages: a stream each way, answered in order, together what has arrived together.
+
+use std::task::Poll;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::Response;
@@ -7,25 +9,27 @@ use tokio::sync::mpsc;
 
 use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
-use super::grpc::{Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frame, streaming};
+use super::grpc::{Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frames, streaming};
 use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 
-/// Answers that may wait until the client reads; then no more requests are taken.
-const WAITING_MAX: usize = 16;
+/// Requests of a stream that are answered together at most.
+const TOGETHER_MAX: usize = 256;
+/// So many times their answers may wait until the client reads; then no more requests are taken.
+const WAITING_MAX: usize = 2;
 
-/// Serves a call in which `serve` answers each request before the next is taken. The headers go out at
-/// once: some clients wait for them.
+/// Serves a call in which `serve` answers all requests that have arrived before more are taken, in their order; if it
+/// fails for some of them, each is served alone. The headers go out at once: some clients wait for them.
 pub(super) fn serve<Q, A, F>(
     caller: Caller,
     body: RequestBody,
-    serve: impl Fn(Caller, Q) -> F + Send + 'static,
+    serve: impl Fn(Caller, Vec<Q>) -> F + Send + 'static,
 ) -> Response<Reply>
 where
-    Q: Message + Default + 'static,
+    Q: Message + Default + Clone + 'static,
     A: Message + 'static,
-    F: Future<Output = Result<A, Status>> + Send,
+    F: Future<Output = Result<Vec<A>, Status>> + Send,
 {
     if let Err(status) = caller.wants_leader() {
         return failure(&status);
@@ -76,32 +80,40 @@ type SendFailure = mpsc::error::SendError<StreamFrame>;
 async fn run<Q, A, F>(
     requests: &mut Requests,
     answers: &mpsc::Sender<StreamFrame>,
-    serve: impl Fn(Caller, Q) -> F,
+    serve: impl Fn(Caller, Vec<Q>) -> F,
 ) -> Result<(), SendFailure>
 where
-    Q: Message + Default,
+    Q: Message + Default + Clone,
     A: Message,
-    F: Future<Output = Result<A, Status>>,
+    F: Future<Output = Result<Vec<A>, Status>>,
 {
     let of_stream = requests.caller.clone();
     let mut ended = std::pin::pin!(of_stream.ended());
     loop {
-        let request = tokio::select! {
-            request = requests.next::<Q>() => request,
-            status = ended.as_mut() => Err(status),
+        let (together, end) = tokio::select! {
+            arrived = requests.next_together::<Q>(TOGETHER_MAX) => arrived,
+            status = ended.as_mut() => (Vec::new(), Some(Err(status))),
             () = answers.closed() => return Ok(()),
         };
-        let request = match request {
-            Ok(Some(request)) => request,
-            Ok(None) => return answers.send(end_frame(Ok(()))).await,
-            Err(status) => return answers.send(end_frame(Err(&status))).await,
+        let mut tries = match together.is_empty() {
+            true => Vec::new(),
+            false => vec![together],
         };
-        let caller = requests.caller.again();
-        let (deadline, late) = (caller.deadline(), caller.late());
-        let answered = tokio::time::timeout_at(deadline, serve(caller, request)).await;
-        match answered.unwrap_or(Err(late)) {
-            Ok(answer) => answers.send(message_frame(&answer)).await?,
-            Err(status) => return answers.send(end_frame(Err(&status))).await,
+        while let Some(asked) = tries.pop() {
+            let caller = requests.caller.again();
+            let (deadline, late) = (caller.deadline(), caller.late());
+            let answered = tokio::time::timeout_at(deadline, serve(caller, asked.clone())).await;
+            match answered.unwrap_or(Err(late)) {
+                Ok(found) => answers.send(message_frames(&found)).await?,
+                Err(_) if asked.len() > 1 => {
+                    // What is wrong with one of them is nothing to those before.
+                    tries = asked.into_iter().rev().map(|one| vec![one]).collect();
+                }
+                Err(status) => return answers.send(end_frame(Err(&status))).await,
+            }
+        }
+        if let Some(end) = end {
+            return answers.send(end_frame(end.as_ref().copied())).await;
         }
     }
 }
@@ -137,9 +149,7 @@ impl Requests {
                     let room = self.caller.client().reserve(bytes);
                     reserved = Some(room.ok_or(TOO_MANY_REQUESTS)?);
                 }
-                if self.read.len() >= PREFIX_BYTES + bytes {
-                    self.read.advance(PREFIX_BYTES);
-                    let message = self.read.split_to(bytes).freeze();
+                if let Some(message) = self.whole(bytes) {
                     return decode(message).map(Some);
                 }
             }
@@ -149,6 +159,44 @@ impl Requests {
                 Some(data) => self.read.extend_from_slice(&data?),
             }
         }
+    }
+}
+
+impl Requests {
+    /// The next, and those behind it that have arrived, at most `count_max`; and, if nothing follows them, how the
+    /// client ended.
+    ///
+    /// # Cancel safety
+    /// Nothing that has arrived is lost.
+    async fn next_together<Q: Message + Default>(
+        &mut self,
+        count_max: usize,
+    ) -> (Vec<Q>, Option<Result<(), Status>>) {
+        let mut together = match self.next().await {
+            Ok(Some(first)) => vec![first],
+            Ok(None) => return (Vec::new(), Some(Ok(()))),
+            Err(status) => return (Vec::new(), Some(Err(status))),
+        };
+        while together.len() < count_max {
+            let mut next = std::pin::pin!(self.next());
+            let arrived = std::future::poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
+            match arrived {
+                Poll::Ready(Ok(Some(next))) => together.push(next),
+                Poll::Ready(Ok(None)) => return (together, Some(Ok(()))),
+                Poll::Ready(Err(status)) => return (together, Some(Err(status))),
+                Poll::Pending => break,
+            }
+        }
+        (together, None)
+    }
+
+    /// The first message, of so many bytes, if all of it has arrived.
+    fn whole(&mut self, bytes: usize) -> Option<Bytes> {
+        if self.read.len() < PREFIX_BYTES + bytes {
+            return None;
+        }
+        self.read.advance(PREFIX_BYTES);
+        Some(self.read.split_to(bytes).freeze())
     }
 }
 

@@ -47,6 +47,7 @@ mod members;
 mod moving;
 mod range_stream;
 mod recipes;
+mod renewals;
 mod snapshot;
 mod unread;
 mod watches;

@@ -65,10 +65,10 @@ pub(in crate::server::etcd) async fn campaign(
 /// Renews a lease until it has ended.
 async fn renew(caller: &Caller, lease: i64) {
     loop {
-        let renewal = proto::LeaseKeepAliveRequest { id: lease };
-        let wait = match lease::keep_alive(caller.again(), renewal).await {
-            Ok(kept) if kept.ttl < 1 => return,
-            Ok(kept) => Duration::from_secs(kept.ttl.unsigned_abs()) / RENEWALS,
+        let renewed = lease::renew(&caller.again(), &[lease]).await;
+        let wait = match renewed.map(|ttls| ttls.first().copied().unwrap_or_default()) {
+            Ok(ttl) if ttl < 1 => return,
+            Ok(ttl) => Duration::from_secs(ttl.unsigned_abs()) / RENEWALS,
             Err(_) => RETRY,
         };
         tokio::time::sleep(wait).await;

@@ -13,8 +13,8 @@ use super::super::messages::{
     AuthRoleDeleteRequest, AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
     AuthRoleRevokePermissionRequest, AuthUserAddRequest, AuthUserChangePasswordRequest,
     AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, AuthenticateRequest, AuthenticateResponse,
-    LeaseKeepAliveRequest, LeaseKeepAliveResponse, Permission, PermissionType, WatchCreateRequest,
-    WatchRequest, WatchRequestUnion, WatchResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    Permission, PermissionType, WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse,
 };
 use super::super::watches::started;
 
@@ -289,6 +289,33 @@ async fn a_token_that_is_not_used_expires() {
     stream.send(&LeaseKeepAliveRequest { id: 7 });
     let renewed = stream.next::<LeaseKeepAliveResponse>().await;
     assert_eq!(renewed.unwrap_err(), refusal(16, "invalid auth token"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_is_refused_ends_its_stream_after_those_before_it() {
+    let cluster = started(1).await;
+    let channel = Channel::open(cluster.ports[0]).await;
+    guard(&channel).await;
+    let anna = login(&channel, "anna", "of anna").await.unwrap();
+    let root = login(&channel, "root", "of root").await.unwrap();
+    for (id, token) in [(1, &anna), (2, &root)] {
+        let grant = LeaseGrantRequest { id, ttl: 100 };
+        let path = "/etcdserverpb.Lease/LeaseGrant";
+        let headers = [("token", token.as_str())];
+        let granted = channel.ask_with::<LeaseGrantResponse>(path, &grant, &headers);
+        granted.await.unwrap();
+    }
+    let path = "/etcdserverpb.Lease/LeaseKeepAlive";
+    let mut stream = channel.stream(path, &[("token", anna.as_str())]).await;
+    for id in [1, 1, 2, 1] {
+        stream.send(&LeaseKeepAliveRequest { id });
+    }
+    for _ in 0..2 {
+        let renewed: LeaseKeepAliveResponse = stream.next().await.unwrap();
+        assert_eq!((renewed.id, renewed.ttl), (1, 100));
+    }
+    let refused = stream.next::<LeaseKeepAliveResponse>().await;
+    assert_eq!(refused.unwrap_err(), refusal(7, "permission denied"));
 }
 
 fn watch(stream: &mut Stream, key: &str) {

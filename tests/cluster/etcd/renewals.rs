@@ -1,0 +1,51 @@
+//! Renewals on a stream: those that arrive together are made together, and answered one by one, in order.
+
+use super::grpc::Channel;
+use super::messages::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse,
+};
+use super::watches::started;
+
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+/// More than are made together.
+const ROUNDS: i64 = 200;
+
+async fn grant(channel: &Channel, id: i64, ttl: i64) {
+    let grant = LeaseGrantRequest { id, ttl };
+    let path = "/etcdserverpb.Lease/LeaseGrant";
+    let _: LeaseGrantResponse = channel.ask(path, &grant).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_that_arrive_together_are_answered_in_order_at_any_node() {
+    let cluster = started(3).await;
+    for node in [cluster.leader, cluster.follower()] {
+        let channel = Channel::open(cluster.ports[node]).await;
+        grant(&channel, 1, 100).await;
+        grant(&channel, 2, 200).await;
+        let mut stream = channel.stream(KEEP_ALIVE, &[]).await;
+        // Alive, unknown, none, impossible, alive, and the first once more.
+        let expected = [(1, 100), (9, 0), (0, 0), (-5, 0), (2, 200), (1, 100)];
+        for _ in 0..ROUNDS {
+            for (id, _) in expected {
+                stream.send(&LeaseKeepAliveRequest { id });
+            }
+        }
+        stream.finish();
+        for _ in 0..ROUNDS {
+            for (id, ttl) in expected {
+                let answer: LeaseKeepAliveResponse = stream.next().await.unwrap();
+                assert_eq!((answer.id, answer.ttl), (id, ttl));
+                assert!(answer.header.is_some());
+            }
+        }
+        let ended: Result<LeaseKeepAliveResponse, _> = stream.next().await;
+        assert_eq!(ended, Err((0, String::new())));
+        for id in [1, 2] {
+            let path = "/etcdserverpb.Lease/LeaseRevoke";
+            let revoke = LeaseRevokeRequest { id };
+            let _: LeaseRevokeResponse = channel.ask(path, &revoke).await.unwrap();
+        }
+    }
+}
