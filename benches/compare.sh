@@ -4,6 +4,8 @@
 #
 #   benches/compare.sh                 about twenty minutes
 #   benches/compare.sh --quick         about five, and less to rely on
+#   benches/compare.sh --door          the port for etcd's clients: one client of etcd on both, beside a
+#                                      bare HTTP/2 echo; about ten minutes
 #   benches/compare.sh --out DIR       tables, picture and figures go there; default: target/compare
 #   benches/compare.sh --data DIR      the clusters' data lies there meanwhile; default: the same
 #   benches/compare.sh --profile NAME  cargo's profile; default: bench
@@ -23,10 +25,11 @@ usage() {
 # Of whoever called, not of the directory that this runs in.
 absolute() { case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s\n' "$here/$1" ;; esac; }
 
-quick='' out=$PWD/target/compare data='' profile=bench
+quick='' door='' out=$PWD/target/compare data='' profile=bench
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=yes ;;
+    --door) door=yes ;;
     --out | --data | --profile)
         [ $# -ge 2 ] || usage "$1 wants a value"
         case $1 in
@@ -92,6 +95,10 @@ run() {
 
 # A bench that fails leaves its goals unmeasured, and the rest stands.
 failed=''
+if [ -n "$door" ]; then
+    run load compare --door ${quick:+--quick} --load-before "$load" --out "$out" --data "$data"
+    exit
+fi
 for name in leased_get loopback; do
     rm -f "$out/$name.json"
     short=''

@@ -1,5 +1,6 @@
 //! What can be typed after `cargo bench --bench load --`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,6 +94,20 @@ of a round trip.")]
     ReadLeases(ReadLeaseArgs),
     /// Every load and every change of leaders on leasehold and etcd in turns: benches/compare.sh
     Compare(CompareArgs),
+    /// Be the bare HTTP/2 echo that `compare --door` measures
+    #[command(hide = true)]
+    Echo(EchoArgs),
+}
+
+/// Where the echo listens, and what it says.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EchoArgs {
+    /// Where it listens
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) address: SocketAddr,
+    /// How long the value in each answer is
+    #[arg(value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=1_048_576))]
+    pub(crate) value_bytes: u32,
 }
 
 /// A load, and another store that takes it too.
@@ -138,6 +153,9 @@ pub(crate) struct CompareArgs {
     /// What other benches found
     #[arg(long, value_name = "FILE")]
     pub(crate) figures: Vec<PathBuf>,
+    /// By a client of etcd on both, at the port that we have for those, beside a bare HTTP/2 echo
+    #[arg(long, conflicts_with = "figures")]
+    pub(crate) door: bool,
     /// Only loads with this in their names, and no changes of leaders
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,

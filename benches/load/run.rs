@@ -10,6 +10,7 @@ use leasehold::cli::arguments::bench::OwnClusterArgs;
 use leasehold::cli::failure::Failure;
 
 use crate::arguments::{Arguments, Command};
+use crate::etcd::serve_echo;
 use crate::{compare, gap, lease_expiry, overload, peers, read_leases, snapshot_transfer};
 
 /// Measures what the arguments ask for, of which the first is this program.
@@ -41,7 +42,11 @@ pub(crate) fn run(
         Command::Gap(arguments) => gap::run(&arguments, global, out),
         Command::Overload(arguments) => overload::run(&arguments, global, out),
         Command::ReadLeases(arguments) => read_leases::run(&arguments, global, out),
-        Command::Compare(arguments) => compare::run(&arguments, out),
+        Command::Compare(arguments) => match arguments.door {
+            true => compare::door(&arguments, out),
+            false => compare::run(&arguments, out),
+        },
+        Command::Echo(echo) => serve_echo(echo.address, echo.value_bytes),
     }
 }
 

@@ -34,6 +34,8 @@ pub struct ClusterPlan {
     pub parent: PathBuf,
     /// Settings of every node, as `section.key` and value.
     pub settings: Vec<(String, String)>,
+    /// Whether the nodes have the port for etcd's clients, in the clear.
+    pub has_etcd_port: bool,
 }
 
 impl ClusterPlan {
@@ -46,6 +48,7 @@ impl ClusterPlan {
                 .clone()
                 .unwrap_or_else(std::env::temp_dir),
             settings: arguments.set.clone(),
+            has_etcd_port: false,
         }
     }
 
@@ -87,6 +90,8 @@ pub struct Addresses {
     pub peer: SocketAddr,
     /// For HTTP.
     pub admin: SocketAddr,
+    /// For etcd's clients, if the plan has that port.
+    pub etcd: SocketAddr,
 }
 
 impl OwnCluster {
@@ -140,6 +145,10 @@ impl OwnCluster {
             let initial: Vec<String> = initial.collect();
             let mut settings = settings(&name, *addresses, directory.path())?;
             settings.push(("cluster.initial".to_owned(), initial.join(",")));
+            if plan.has_etcd_port {
+                settings.push(("listen.etcd".to_owned(), addresses.etcd.to_string()));
+                settings.push(("etcd_compat.insecure".to_owned(), "true".to_owned()));
+            }
             settings.extend(plan.settings.iter().cloned());
             let flag = |(key, value): (String, String)| [format!("--{key}"), value];
             let arguments = ["serve".to_owned()].into_iter();
@@ -425,6 +434,7 @@ pub fn free_addresses(count: usize) -> Result<Vec<Addresses>, Failure> {
             client: address()?,
             peer: address()?,
             admin: address()?,
+            etcd: address()?,
         })
     };
     (0..count).map(node).collect()

@@ -24,6 +24,7 @@ pub(crate) enum Unit {
     Nanos,
     Micros,
     Millis,
+    Bytes,
 }
 
 impl Unit {
@@ -33,6 +34,7 @@ impl Unit {
             Self::Nanos => micros(figure / 1e3),
             Self::Micros => micros(figure),
             Self::Millis => millis(figure),
+            Self::Bytes => format!("{figure:.0} bytes"),
         }
     }
 }
@@ -56,6 +58,11 @@ impl Outcome {
             found,
             command: COMPARE,
         }
+    }
+
+    /// The same, found by this command.
+    pub(crate) fn by(self, command: &'static str) -> Self {
+        Self { command, ..self }
     }
 
     fn verdict(&self) -> &'static str {
@@ -98,6 +105,7 @@ impl Outcome {
             Unit::Nanos => "ns",
             Unit::Micros => "us",
             Unit::Millis => "ms",
+            Unit::Bytes => "bytes",
         };
         serde_json::json!({
             "goal": self.goal,

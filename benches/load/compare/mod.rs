@@ -7,6 +7,7 @@
 //!
 //! Some loads alone: `cargo bench --bench load -- compare --only put`.
 
+mod door;
 mod goals;
 mod rows;
 mod svg;
@@ -30,6 +31,7 @@ use leasehold::bench::store::Store;
 use leasehold::cli::arguments::bench::LoadTarget;
 use leasehold::cli::failure::Failure;
 
+pub(crate) use self::door::run as door;
 use self::goals::Outcome;
 use self::rows::{ROWS, Row};
 use crate::arguments::{CompareArgs, GapCase};
@@ -82,6 +84,29 @@ impl<'a> Options<'a> {
             data: arguments.data.as_deref().unwrap_or(&arguments.out),
             load_before: arguments.load_before,
             only: arguments.only.as_deref(),
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_none_or(|only| name.contains(only))
+    }
+
+    fn plan(&self, row: &Row, keys: &Arc<Keys>, server_pids: Vec<u32>) -> Plan {
+        Plan {
+            load: Load {
+                reads: row.reads,
+                consistency: row.consistency,
+                keys: keys.clone(),
+                choice: Choice::Uniform,
+            },
+            clients: row.clients,
+            connections: row.connections,
+            threads: 1,
+            rate: None,
+            warm_up: self.warm_up,
+            duration: self.duration,
+            seed: 1,
+            server_pids,
         }
     }
 }
@@ -152,6 +177,7 @@ async fn measure(options: &Options<'_>) -> Result<Results, Failure> {
         program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold")),
         parent: options.data.to_owned(),
         settings: owned(settings),
+        has_etcd_port: false,
     };
     let mut ours = OwnCluster::start(&plan(&[])).await?;
     let mut theirs = match has_etcd {
@@ -229,22 +255,7 @@ async fn loads(
         }
         None => None,
     };
-    let plan = |row: &Row, pids: Vec<u32>| Plan {
-        load: Load {
-            reads: row.reads,
-            consistency: row.consistency,
-            keys: keys.clone(),
-            choice: Choice::Uniform,
-        },
-        clients: row.clients,
-        connections: row.connections,
-        threads: 1,
-        rate: None,
-        warm_up: options.warm_up,
-        duration: options.duration,
-        seed: 1,
-        server_pids: pids,
-    };
+    let plan = |row: &Row, pids: Vec<u32>| options.plan(row, &keys, pids);
     let first = plan(&ROWS[0], Vec::new());
     aside(our_connector.clone(), first.clone(), |connector, plan| {
         generator::fill(&connector, &plan.load)
@@ -257,8 +268,7 @@ async fn loads(
         .await?;
     }
     let mut rows = Vec::new();
-    let is_wanted = |row: &&Row| options.only.is_none_or(|only| row.name.contains(only));
-    for row in ROWS.iter().filter(is_wanted) {
+    for row in ROWS.iter().filter(|row| options.wants(row.name)) {
         let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
             progress.say(&format!(

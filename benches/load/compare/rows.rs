@@ -17,7 +17,7 @@ pub(crate) struct Row {
     pub(crate) consistency: Consistency,
     pub(crate) clients: u32,
     pub(crate) connections: u32,
-    goals: &'static [Goal],
+    pub(crate) goals: &'static [Goal],
 }
 
 /// What is aimed at.
@@ -32,7 +32,7 @@ pub(crate) enum Goal {
     Cpu(f64),
 }
 
-const fn get(
+pub(crate) const fn get(
     name: &'static str,
     consistency: Consistency,
     clients: u32,
@@ -49,20 +49,25 @@ const fn get(
     }
 }
 
-const fn put(name: &'static str, clients: u32, goals: &'static [Goal]) -> Row {
+pub(crate) const fn put(
+    name: &'static str,
+    clients: u32,
+    connections: u32,
+    goals: &'static [Goal],
+) -> Row {
     Row {
         name,
         reads: 0.0,
         consistency: Consistency::Linearizable,
         clients,
-        connections: 1,
+        connections,
         goals,
     }
 }
 
-const LEASED: Consistency = Consistency::Linearizable;
+pub(crate) const LEASED: Consistency = Consistency::Linearizable;
 const QUORUM: Consistency = Consistency::LinearizableQuorum;
-const STALE: Consistency = Consistency::Serializable;
+pub(crate) const STALE: Consistency = Consistency::Serializable;
 
 /// Every load, in the order in which it is put on.
 pub(crate) const ROWS: [Row; 15] = [
@@ -107,14 +112,14 @@ pub(crate) const ROWS: [Row; 15] = [
     get("serializable get, 1 client", STALE, 1, 1, &[]),
     get("serializable get, 64 clients", STALE, 64, 1, &[]),
     get("serializable get, 256 clients", STALE, 256, 1, &[]),
-    put("put, 1 client", 1, &[Goal::P50(0.7)]),
-    put("put, 16 clients", 16, &[]),
-    put("put, 64 clients", 64, &[Goal::Throughput(3.0)]),
-    put("put, 256 clients", 256, &[Goal::Throughput(3.0)]),
+    put("put, 1 client", 1, 1, &[Goal::P50(0.7)]),
+    put("put, 16 clients", 16, 1, &[]),
+    put("put, 64 clients", 64, 1, &[Goal::Throughput(3.0)]),
+    put("put, 256 clients", 256, 1, &[Goal::Throughput(3.0)]),
 ];
 
 /// A figure, of many runs.
-fn of(runs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
+pub(crate) fn of(runs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
     let figures: Vec<f64> = runs.iter().filter_map(figure).collect();
     (!figures.is_empty()).then(|| median(&figures))
 }
@@ -163,7 +168,11 @@ impl Spread {
 }
 
 /// Our figure over etcd's.
-fn ratio(ours: &[Run], theirs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+pub(crate) fn ratio(
+    ours: &[Run],
+    theirs: &[Run],
+    figure: impl Fn(&Run) -> Option<f64>,
+) -> Option<Spread> {
     let all = |runs: &[Run]| runs.iter().filter_map(&figure).collect::<Vec<f64>>();
     Spread::of(&all(ours), &all(theirs))
 }
@@ -276,7 +285,7 @@ pub(crate) struct GapRow {
     goal: GapGoal,
 }
 
-enum GapGoal {
+pub(crate) enum GapGoal {
     None,
     /// The median at most so much of etcd's.
     Ratio(f64),
@@ -284,7 +293,12 @@ enum GapGoal {
     Millis(f64),
 }
 
-const fn gap(name: &'static str, case: GapCase, probe: &'static str, goal: GapGoal) -> GapRow {
+pub(crate) const fn gap(
+    name: &'static str,
+    case: GapCase,
+    probe: &'static str,
+    goal: GapGoal,
+) -> GapRow {
     GapRow {
         name,
         case,
@@ -388,11 +402,11 @@ impl GapRow {
     }
 }
 
-fn ratio_text(ratio: Option<Spread>) -> String {
+pub(crate) fn ratio_text(ratio: Option<Spread>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.text(times))
 }
 
-fn text(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
+pub(crate) fn text(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| "–".to_owned(), show)
 }
 

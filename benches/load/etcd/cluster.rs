@@ -218,14 +218,7 @@ impl Subject for EtcdCluster {
     }
 
     async fn prober(&mut self) -> Result<EtcdProber, Failure> {
-        let connect = |endpoint: String| {
-            let made = EtcdConnection::new(&endpoint, PROBE_TIMEOUT);
-            made.map_err(|trouble| Failure::refused(trouble.detail))
-        };
-        let members = self.endpoints().into_iter().map(connect);
-        Ok(EtcdProber {
-            members: members.collect::<Result<_, _>>()?,
-        })
+        EtcdProber::new(&self.endpoints())
     }
 
     async fn wait_until_whole(&mut self) -> Result<usize, Failure> {
@@ -275,6 +268,23 @@ impl Subject for EtcdCluster {
 #[derive(Debug)]
 pub(crate) struct EtcdProber {
     members: Vec<EtcdConnection>,
+}
+
+impl EtcdProber {
+    /// Of the members at these endpoints.
+    ///
+    /// # Errors
+    /// One of them is no endpoint.
+    pub(crate) fn new(endpoints: &[String]) -> Result<Self, Failure> {
+        let connect = |endpoint: &String| {
+            let made = EtcdConnection::new(endpoint, PROBE_TIMEOUT);
+            made.map_err(|trouble| Failure::refused(trouble.detail))
+        };
+        let members = endpoints.iter().map(connect);
+        Ok(Self {
+            members: members.collect::<Result<_, _>>()?,
+        })
+    }
 }
 
 impl Prober for EtcdProber {

@@ -8,6 +8,7 @@
 //! Left out: TLS, authentication, and everything else of the API.
 
 mod cluster;
+mod echo;
 mod expiry;
 mod leases;
 mod messages;
@@ -15,6 +16,7 @@ mod rpc;
 mod store;
 mod watches;
 
-pub(crate) use self::cluster::EtcdCluster;
+pub(crate) use self::cluster::{EtcdCluster, EtcdProber};
+pub(crate) use self::echo::{Echo, serve as serve_echo};
 pub(crate) use self::expiry::EtcdLeases;
 pub(crate) use self::store::EtcdConnector;

@@ -58,11 +58,14 @@ pub struct Run {
     /// Puts a second that were committed.
     puts_per_second: f64,
     events: u64,
-    events_per_second: f64,
+    /// Events a second, of all watchers together.
+    pub events_per_second: f64,
     /// How often a watch was interrupted: too slow, or its connection broke.
-    resumed: u64,
-    p50_us: f64,
-    p99_us: f64,
+    pub resumed: u64,
+    /// Half of the events were received within so many microseconds of their put.
+    pub p50_us: f64,
+    /// Of a hundred events, 99 were.
+    pub p99_us: f64,
     p999_us: f64,
     max_us: f64,
 }
