@@ -15,7 +15,7 @@ use leasehold::bench::generator;
 use leasehold::bench::keep_alive::{self, Renewals};
 use leasehold::bench::load::Keys;
 use leasehold::bench::memory::resident_bytes;
-use leasehold::bench::process::{StopSignal, until_stopped};
+use leasehold::bench::process::until_stopped;
 use leasehold::bench::progress::Progress;
 use leasehold::bench::report::{Report, Run};
 use leasehold::bench::store::{Connection, Store, WatchTarget};

@@ -30,6 +30,26 @@ impl StreamFrame {
         }
     }
 
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.frame.data_ref().map_or(0, Bytes::len)
+    }
+
+    /// Its bytes, if they count for nothing.
+    ///
+    /// # Errors
+    /// The frame, if they do, or if it has none.
+    pub(super) fn uncounted(self) -> Result<Bytes, Self> {
+        match (self.frame.into_data(), self.counted) {
+            (Ok(bytes), None) => Ok(bytes),
+            (Ok(bytes), counted) => Err(Self {
+                frame: Frame::data(bytes),
+                counted,
+            }),
+            (Err(frame), counted) => Err(Self { frame, counted }),
+        }
+    }
+
     /// The frame, and what it counts for.
     pub(super) fn into_parts(self) -> (Frame<Bytes>, Option<Arc<dyn Send + Sync>>) {
         (self.frame, self.counted)

@@ -80,9 +80,9 @@ impl LocalWatches {
         self.watches.orders.send(asks);
     }
 
-    /// What came last for this watcher has been sent.
-    pub(crate) fn sent(&self, watcher: WatcherId) {
-        self.watches.orders.send(Order::Sent(vec![watcher]));
+    /// What came last for these watchers has been sent.
+    pub(crate) fn sent(&self, watchers: Vec<WatcherId>) {
+        self.watches.orders.send(Order::Sent(watchers));
     }
 
     /// The next step. Steps come in the order in which the watch thread made them, refusals aside.
@@ -91,6 +91,15 @@ impl LocalWatches {
     /// No step is lost.
     pub(crate) async fn next(&mut self) -> WatchStep {
         poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next step, if it is there already.
+    pub(crate) async fn next_if_ready(&mut self) -> Option<WatchStep> {
+        poll_fn(|cx| match self.poll_next(cx) {
+            Poll::Ready(step) => Poll::Ready(Some(step)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
     }
 
     fn control(&self, watch: u64, control: Control, who: Result<Arc<Identity>, Error>, frame: u64) {

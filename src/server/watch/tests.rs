@@ -500,7 +500,7 @@ fn watches_inside_of_the_process_come_as_steps_in_order() {
     world.put("a", "2");
     world.turn();
     assert!(step(&mut local).is_none());
-    local.sent(watchers[0]);
+    local.sent(vec![watchers[0]]);
     world.turn();
     let events = step(&mut local);
     assert!(matches!(events, Some(WatchStep::Events { watch: 7, .. })));

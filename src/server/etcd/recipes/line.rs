@@ -237,7 +237,7 @@ pub(super) async fn events(caller: &Caller, request: WatchRequest) -> Vec<std::s
                 if batches.is_empty() {
                     break;
                 }
-                watches.sent(watcher);
+                watches.sent(vec![watcher]);
                 return batches;
             }
         }

@@ -8,6 +8,7 @@
 //! clients count on that.
 
 mod messages;
+mod unsent;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use hyper::Response;
 use tokio::sync::mpsc;
 
+use self::unsent::Unsent;
 use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Reply, StreamFrame, message_frame, streaming};
@@ -70,11 +72,17 @@ struct WatchStream {
     /// The client has sent its last request. Its watches go on.
     is_over: bool,
     answers: mpsc::Sender<StreamFrame>,
+    /// What is to be sent next.
+    unsent: Unsent,
+    /// The watches of the node whose events are in there.
+    delivered: Vec<WatcherId>,
     served: LocalWatches,
     /// By the number that the client knows.
     watches: BTreeMap<i64, Watch>,
     /// The numbers that clients know, by those that the node knows.
     numbers: BTreeMap<u64, i64>,
+    /// Those that the node could not serve, by the number that the client knows. Some may have ended meanwhile.
+    waiting: Vec<i64>,
     next_id: i64,
     next_number: u64,
     /// The watch that is being created.
@@ -123,8 +131,11 @@ impl WatchStream {
             caller,
             is_over: false,
             answers,
+            unsent: Unsent::default(),
+            delivered: Vec::new(),
             watches: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            waiting: Vec::new(),
             next_id: 0,
             next_number: 1,
             creating: None,
@@ -134,25 +145,46 @@ impl WatchStream {
 
     async fn run(mut self) -> End {
         loop {
-            let takes_request = !self.is_over && self.creating.is_none();
-            let waits = self
-                .watches
-                .values()
-                .any(|watch| watch.phase == Phase::Waiting);
-            let turn = tokio::select! {
-                request = self.requests.next(), if takes_request => Turn::Request(request),
-                step = self.served.next() => Turn::Step(step),
-                () = tokio::time::sleep(RETRY), if waits => Turn::Again,
-            };
-            let done = match turn {
-                Turn::Request(request) => self.take_in(request).await,
-                Turn::Step(step) => self.take_step(step).await,
-                Turn::Again => self.open_waiting(),
-            };
-            if let Err(end) = done {
+            let ended = self.turn().await;
+            // What was to be said before the end is said.
+            let flushed = self.flush().await;
+            if let Err(end) = ended.and(flushed) {
                 return end;
             }
         }
+    }
+
+    /// One turn, and the steps that are there by then, as far as they go into one write.
+    async fn turn(&mut self) -> Result<(), End> {
+        let takes_request = !self.is_over && self.creating.is_none();
+        let waits = !self.waiting.is_empty();
+        let turn = tokio::select! {
+            request = self.requests.next(), if takes_request => Turn::Request(request),
+            step = self.served.next() => Turn::Step(step),
+            () = tokio::time::sleep(RETRY), if waits => Turn::Again,
+        };
+        match turn {
+            Turn::Request(request) => self.take_in(request).await?,
+            Turn::Step(step) => self.take_step(step).await?,
+            Turn::Again => self.open_waiting()?,
+        }
+        while self.unsent.has_room()
+            && let Some(step) = self.served.next_if_ready().await
+        {
+            self.take_step(step).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has gathered, and lets the watches go on whose events that was.
+    async fn flush(&mut self) -> Result<(), End> {
+        for frame in self.unsent.take() {
+            self.answers.send(frame).await.map_err(|_| End::Gone)?;
+        }
+        if !self.delivered.is_empty() {
+            self.served.sent(std::mem::take(&mut self.delivered));
+        }
+        Ok(())
     }
 
     async fn take_in(
@@ -305,10 +337,13 @@ impl WatchStream {
     }
 
     fn open_waiting(&mut self) -> Result<(), End> {
-        let waiting = self.watches.iter();
-        let waiting = waiting.filter(|(_, watch)| watch.phase == Phase::Waiting);
-        let waiting: Vec<i64> = waiting.map(|(id, _)| *id).collect();
-        waiting.into_iter().try_for_each(|id| self.open(id))
+        for id in std::mem::take(&mut self.waiting) {
+            let watch = self.watches.get(&id);
+            if watch.is_some_and(|watch| watch.phase == Phase::Waiting) {
+                self.open(id)?;
+            }
+        }
+        Ok(())
     }
 
     async fn opened(&mut self, id: i64, revision: i64) -> Result<(), End> {
@@ -371,6 +406,7 @@ impl WatchStream {
             if watch.next == 0 {
                 watch.next = revision + 1;
             }
+            self.waiting.push(id);
         }
         self.created(id, revision).await
     }
@@ -423,7 +459,7 @@ impl WatchStream {
             }
         }
         self.send_events(id, &batches).await?;
-        self.served.sent(watcher);
+        self.delivered.push(watcher);
         Ok(())
     }
 
@@ -471,7 +507,11 @@ impl WatchStream {
     }
 
     async fn send(&mut self, frame: StreamFrame) -> Result<(), End> {
-        self.answers.send(frame).await.map_err(|_| End::Gone)
+        self.unsent.push(frame);
+        match self.unsent.has_room() {
+            true => Ok(()),
+            false => self.flush().await,
+        }
     }
 
     /// The current revision of this node.
