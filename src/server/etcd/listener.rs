@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +24,7 @@ use super::console::Console;
 use super::grpc::Reply;
 use super::options::EtcdOptions;
 use super::router::Route;
+use super::work::{BegunCalls, Work};
 use crate::server::session::Sessions;
 use crate::sync::Mutex;
 use crate::transport::Admission;
@@ -177,8 +178,9 @@ impl Connection {
         name: &str,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) {
+        let (client, session) = self.sessions.connect_local(name, self.address);
         let route = Route {
-            client: self.sessions.connect_local(name, self.address),
+            client,
             sessions: self.sessions,
             options: self.options,
             stopping: self.stopping.clone(),
@@ -186,26 +188,29 @@ impl Connection {
             console: self.console,
         };
         let service = service_fn(move |request: Request<Incoming>| {
-            let route = route.clone();
-            async move { Ok::<Response<Reply>, Infallible>(route.answer(request).await) }
+            // What is large is moved once, and hyper moves where it is.
+            let answer = Box::pin(route.clone().answer(request));
+            async move { Ok::<Response<Reply>, Infallible>(answer.await) }
         });
-        let builder = http();
+        let begun = BegunCalls::default();
+        let builder = http(begun.clone());
+        let mut work = Work::new(begun, session);
         let stream = AnyAuthority::new(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         // How a connection ends is no news.
         tokio::select! {
-            _ = connection.as_mut() => return,
+            _ = work.until(connection.as_mut()) => return,
             _ = self.stopping.wait_for(|stop| *stop) => {}
         }
         connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
+        let _ = work.until(connection).await;
     }
 }
 
 /// HTTP/2 with etcd's limits, and HTTP/1.1 for the gateway and for pages.
-fn http() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn http(begun: BegunCalls) -> auto::Builder<BegunCalls> {
+    let mut builder = auto::Builder::new(begun);
     builder
         .http1()
         .timer(TokioTimer::new())

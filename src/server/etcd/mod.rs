@@ -38,6 +38,7 @@ mod tls;
 mod unary;
 mod unknown;
 mod watches;
+mod work;
 
 pub(crate) use calls::Scrape;
 pub(crate) use certificates::EtcdCertificates;

@@ -55,7 +55,8 @@ pub(super) async fn read(
         if !is_cut_by_size(&plan.request, &first.range) {
             return Ok(first);
         }
-        match read_pages(caller, &plan.request, first).await {
+        // Apart: most answers are one page, and theirs is the future that is moved.
+        match Box::pin(read_pages(caller, &plan.request, first)).await {
             // Only a revision that the client did not name may be chosen again.
             Err(status)
                 if status == COMPACTED && plan.request.revision == 0 && attempt < ATTEMPTS_MAX =>

@@ -38,7 +38,7 @@ use crate::wire::{Door, Frame, FrameReader, WireError};
 /// Tokens that one connection may use beside each other.
 const LOGINS_MAX: usize = 16;
 
-/// Sends the requests of one connection. Its task ends when the last clone is dropped; requests that are
+/// Sends the requests of one connection. What serves it ends when the last clone is dropped; requests that are
 /// not answered by then continue, as those of any client do.
 #[derive(Clone)]
 pub(crate) struct LocalClient {
@@ -64,8 +64,13 @@ struct LocalRequest {
 }
 
 impl Sessions {
-    /// Opens a connection for the client `name` at `address`.
-    pub(crate) fn connect_local(self: &Arc<Self>, name: &str, address: SocketAddr) -> LocalClient {
+    /// Opens a connection for the client `name` at `address`, and gives what serves it until the last clone of the
+    /// client is dropped.
+    pub(crate) fn connect_local(
+        self: &Arc<Self>,
+        name: &str,
+        address: SocketAddr,
+    ) -> (LocalClient, impl Future<Output = ()> + Send + use<>) {
         self.open_local(ConnectionState {
             in_flight: Arc::new(InFlight::new(self.limits.in_flight_max)),
             budget: ByteBudget::new(self.limits.connection_bytes_max),
@@ -78,17 +83,20 @@ impl Sessions {
         })
     }
 
-    fn open_local(self: &Arc<Self>, connection: ConnectionState) -> LocalClient {
+    fn open_local(
+        self: &Arc<Self>,
+        connection: ConnectionState,
+    ) -> (LocalClient, impl Future<Output = ()> + Send + use<>) {
         let connection = Arc::new(connection);
         let (requests, waiting) = mpsc::channel(BATCH_MAX);
         let session = Session::new(self.clone(), connection.clone());
-        tokio::spawn(LocalStream::new(session, waiting).run());
-        LocalClient {
+        let client = LocalClient {
             requests,
             connection,
             node_budget: self.limits.budget.clone(),
             logins: Arc::default(),
-        }
+        };
+        (client, LocalStream::new(session, waiting).run())
     }
 }
 
@@ -153,7 +161,11 @@ impl LocalClient {
         let client = match before {
             // What a token says never changes.
             Some(login) => login.client,
-            None => sessions.open_local(self.connection_as(identity)),
+            None => {
+                let (client, session) = sessions.open_local(self.connection_as(identity));
+                tokio::spawn(session);
+                client
+            }
         };
         if logins.len() >= LOGINS_MAX {
             let oldest = (0..logins.len()).min_by_key(|at| logins[*at].uses.until());
@@ -197,7 +209,7 @@ impl LocalClient {
     }
 }
 
-/// The task of a [`LocalClient`].
+/// What serves a [`LocalClient`].
 struct LocalStream {
     session: Session,
     requests: mpsc::Receiver<LocalRequest>,

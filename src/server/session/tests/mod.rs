@@ -986,9 +986,10 @@ fn a_user_who_makes_too_many_requests_is_refused_and_renews_its_leases() {
 async fn a_read_of_an_etcd_client_is_charged_once_whatever_pages_it_takes() {
     let mut world = World::rated(2);
     world.put("k", "v");
-    let client = world
+    let (client, session) = world
         .shared
         .connect_local("anna", ([127, 0, 0, 1], 1).into());
+    tokio::spawn(session);
     let call = |request| Call {
         timeout_ms: 3_600_000,
         consistency: Consistency::Serializable,
