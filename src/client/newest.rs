@@ -29,6 +29,14 @@ impl NewestRevision {
     pub(super) fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// The oldest revision that a reply to what is sent now may show: any, unless the node could fall back.
+    pub(super) fn least(&self, may_fall_back: bool) -> i64 {
+        match may_fall_back {
+            true => self.get(),
+            false => 0,
+        }
+    }
 }
 
 /// The newest revisions of all bootstraps that a client met, the last one last.
@@ -98,6 +106,7 @@ mod tests {
         all.of(id(1)).saw(9);
         all.of(id(1)).saw(7);
         assert_eq!(unknown.get(), 9);
+        assert_eq!((unknown.least(true), unknown.least(false)), (9, 0));
         assert_eq!(all.of(id(2)).get(), 0);
         all.of(id(2)).saw(3);
         assert_eq!((all.of(id(1)).get(), all.of(id(2)).get()), (9, 3));

@@ -261,10 +261,9 @@ impl Router {
             _ => (timeout, deadline),
         };
         call.timeout_ms = timeout_ms(timeout);
-        let least = match self.is_monotonic && may_be_old(call.consistency) {
-            true => link.newest().get(),
-            false => 0,
-        };
+        let least = link
+            .newest()
+            .least(self.is_monotonic && may_be_old(call.consistency));
         let failure = match link.read_point(call, until).await {
             // Another node is asked.
             Ok(Ok(found)) if found.header.revision < least => return PointAttempt::Not,
@@ -473,10 +472,7 @@ impl Router {
             return self.refused(error, address, &link, progress);
         }
         let repeats = progress.failed.safety() != Safety::Once;
-        let least = match progress.may_fall_back {
-            true => link.newest().get(),
-            false => 0,
-        };
+        let least = link.newest().least(progress.may_fall_back);
         let answer = link.call(frame, repeats, deadline).await;
         if concerned && let Ok(answer) = &answer {
             link.throttle().answered(answer.as_ref().err());

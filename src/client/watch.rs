@@ -553,10 +553,7 @@ impl Task {
         let watch = self.cursor.request();
         let may_fall_back =
             client.router.is_monotonic() && watch.initial_state && self.endpoint.is_none();
-        let least = match may_fall_back {
-            true => link.newest().get(),
-            false => 0,
-        };
+        let least = link.newest().least(may_fall_back);
         let opened = match link
             .open_watch(watch.clone(), deadline_after(timeout))
             .await
