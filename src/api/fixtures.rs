@@ -63,6 +63,7 @@ pub(crate) fn every_request() -> Vec<Request> {
             is_raised: true,
         },
         Request::ForwardToLeader { leader: NodeId(7) },
+        Request::LeaseNamed { name: "n".into() },
     ];
     all.extend(every_auth_request().into_iter().map(Request::Auth));
     all

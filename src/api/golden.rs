@@ -124,6 +124,7 @@ fn the_bytes_of_every_request_are_pinned() {
         (Request::Compact(CompactionRequest::at(5)), "06 0a 00"),
         (Request::LeaderLeaseReport, "07"),
         (Request::ForwardToLeader { leader: NodeId(3) }, "1d 03"),
+        (Request::LeaseNamed { name: "n".into() }, "1e 01 6e"),
         (
             Request::RangePage(RangeRequest::default()),
             "10 00 00 00 00 00 00 00 00 00 00 00 00",
@@ -205,6 +206,13 @@ fn the_bytes_of_every_reply_are_pinned() {
         (
             ResponseBody::Txn(txn),
             "08 01 04 00 00 00 00 01 00 02 03 00 03 00 00",
+        ),
+        (
+            ResponseBody::LeaseNamed(LeaseRef {
+                id: 2,
+                grant_index: 3,
+            }),
+            "19 04 03",
         ),
     ]);
 }

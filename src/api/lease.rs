@@ -233,14 +233,19 @@ pub(super) fn validate_target(target: &LeaseTarget, keeps_current: bool) -> Resu
     match target {
         LeaseTarget::None => Ok(()),
         LeaseTarget::Lease(lease) => validate_id(lease.id, false),
-        LeaseTarget::Name(name) if name.is_empty() || name.len() > LEASE_NAME_BYTES_MAX => {
-            Err(invalid(format!(
-                "a lease name must have 1 to {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
-                name.len()
-            )))
-        }
-        LeaseTarget::Name(_) => Ok(()),
+        LeaseTarget::Name(name) => validate_name(name),
     }
+}
+
+/// The name of a lease that is looked for.
+pub(super) fn validate_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > LEASE_NAME_BYTES_MAX {
+        return Err(invalid(format!(
+            "a lease name must have 1 to {LEASE_NAME_BYTES_MAX} bytes, and this one has {}",
+            name.len()
+        )));
+    }
+    Ok(())
 }
 
 fn invalid(detail: String) -> Error {

@@ -168,4 +168,10 @@ pub enum Request {
         /// The leader that the node has named.
         leader: NodeId,
     },
+    /// The client lease that has a name now: its id, and the index of its grant, by which renewals and the
+    /// like mean this lease and not the next of that name (T14). A read like any other.
+    LeaseNamed {
+        /// The name.
+        name: String,
+    },
 }

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AlarmsResponse, AuthResponse, DeleteRangeResponse, LeaderLeaseReport, LeaseGrantResponse,
-    LeaseInfo, LeaseKept, LeaseListResponse, LeaseRevokeResponse, MembersResponse, PutResponse,
-    PutWithNewLeaseResponse, RangePage, RangeResponse, SnapshotReply, StatusResponse, TxnResponse,
+    LeaseInfo, LeaseKept, LeaseListResponse, LeaseRef, LeaseRevokeResponse, MembersResponse,
+    PutResponse, PutWithNewLeaseResponse, RangePage, RangeResponse, SnapshotReply, StatusResponse,
+    TxnResponse,
 };
 use crate::types::{LogIndex, NodeId, SessionId, Term};
 
@@ -146,4 +147,6 @@ pub enum ResponseBody {
     Alarms(AlarmsResponse),
     /// To [`Request::ForwardToLeader`](super::Request::ForwardToLeader).
     ForwardToLeader,
+    /// To [`Request::LeaseNamed`](super::Request::LeaseNamed).
+    LeaseNamed(LeaseRef),
 }

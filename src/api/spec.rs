@@ -163,6 +163,7 @@ table! {
     R::LeaseTimeToLive { keys: false, .. } => "lease_time_to_live" LeaseRead   Read      Repeatable Small     false Anything;
     R::LeaseTimeToLive { .. }            => "lease_time_to_live"  LeaseRead    Read      Repeatable Large     false WhatItNames;
     R::LeaseList(_)                      => "lease_list"          LeaseRead    Scan      Repeatable Large     false Anything;
+    R::LeaseNamed { .. }                 => "lease_named"         Read         Read      Repeatable Small     false Anything;
     R::Status                            => "status"              Node         KeepAlive Repeatable Small     false Anything;
     R::LeaderLeaseReport                 => "leader_lease_report" Node         KeepAlive Repeatable Small     false Anything;
     R::ForwardToLeader { .. }            => "forward_to_leader"   Node         Read      Repeatable Small     false Nothing;

@@ -36,6 +36,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
         Request::LeaseRevoke(lease) => lease::validate_id(lease.id, false),
         Request::LeaseKeepAlive(leases) => lease::validate_keep_alive(leases),
         Request::LeaseTimeToLive { id, .. } => lease::validate_id(*id, false),
+        Request::LeaseNamed { name } => lease::validate_name(name),
         Request::LeaseList(list) => lease::validate_id(list.after, true),
         Request::LeaseUpdateTtl { lease, ttl_ms } => {
             lease::validate_id(lease.id, false)?;

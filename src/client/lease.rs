@@ -11,7 +11,7 @@ use super::kept_lease::SendTime;
 use super::lease_keeper::LeaseKeeper;
 use super::response::unexpected_response;
 use super::route::Errand;
-use super::{Client, PutOptions, PutResponse};
+use super::{Client, PutOptions, PutResponse, WhichLease};
 use crate::api::{
     Consistency, Error, ErrorKind, LeaseGrantRequest, LeaseGrantResponse, LeaseInfo, LeaseKept,
     LeaseListRequest, LeaseRef, LeaseRevokeResponse, Outcome, PutRequest, Request, ResponseBody,
@@ -286,7 +286,7 @@ impl LeaseClient {
         }
     }
 
-    /// Revokes a lease and deletes the keys attached to it. `lease` is an id, or
+    /// Revokes a lease and deletes the keys attached to it. `lease` is an id, a name, or
     /// [`LeaseGrantResponse::lease`] for a lease that was granted here.
     ///
     /// ```
@@ -305,8 +305,8 @@ impl LeaseClient {
     ///
     /// # Cancel safety
     /// As [`Client::put`].
-    pub async fn revoke(&self, lease: impl Into<LeaseRef>) -> Result<LeaseRevokeResponse, Error> {
-        let request = Request::LeaseRevoke(lease.into());
+    pub async fn revoke(&self, lease: impl Into<WhichLease>) -> Result<LeaseRevokeResponse, Error> {
+        let request = Request::LeaseRevoke(self.find_to_change(lease.into()).await?);
         match self.client.write(request, None).await?.1 {
             ResponseBody::LeaseRevoke(revoked) => Ok(revoked),
             other => Err(unexpected_response(&other, Outcome::Unknown)),
@@ -334,11 +334,11 @@ impl LeaseClient {
     /// As [`Client::put`].
     pub async fn update_ttl(
         &self,
-        lease: impl Into<LeaseRef>,
+        lease: impl Into<WhichLease>,
         ttl: Duration,
     ) -> Result<Duration, Error> {
         let request = Request::LeaseUpdateTtl {
-            lease: lease.into(),
+            lease: self.find_to_change(lease.into()).await?,
             ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
         };
         match self.client.write(request, None).await?.1 {
@@ -366,8 +366,9 @@ impl LeaseClient {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn keep_alive_once(&self, lease: impl Into<LeaseRef>) -> Result<Duration, Error> {
-        Ok(self.renewed_once(lease.into()).await?.1)
+    pub async fn keep_alive_once(&self, lease: impl Into<WhichLease>) -> Result<Duration, Error> {
+        let lease = self.find_to_change(lease.into()).await?;
+        Ok(self.renewed_once(lease).await?.1)
     }
 
     /// Renews a lease once. Also says which grant it is: another lease may have its id later (T14).
@@ -409,14 +410,14 @@ impl LeaseClient {
     }
 
     /// Keeps a lease alive until the keeper is dropped. Renews it once, to learn its time to live, and
-    /// which grant it is: if it ends and its id is granted again, it is lost, and the next lease of that
-    /// id is not renewed.
+    /// which grant it is: if it ends and its id or its name is granted again, it is lost, and the next lease of
+    /// that id or name is not renewed.
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
     /// use std::time::Duration;
     ///
-    /// // A lease that another program granted, by its id:
+    /// // A lease that another program granted, by its id, or by its name:
     /// let id = client.lease().grant(Duration::from_secs(10), None).await?.id;
     /// let keeper = client.lease().keep_alive(id).await?;
     /// assert!(keeper.is_alive());
@@ -429,13 +430,15 @@ impl LeaseClient {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn keep_alive(&self, lease: impl Into<LeaseRef>) -> Result<LeaseKeeper, Error> {
+    pub async fn keep_alive(&self, lease: impl Into<WhichLease>) -> Result<LeaseKeeper, Error> {
+        let lease = self.find_to_change(lease.into()).await?;
         let sent = SendTime::now();
-        let (lease, ttl) = self.renewed_once(lease.into()).await?;
+        let (lease, ttl) = self.renewed_once(lease).await?;
         Ok(LeaseKeeper::begin(&self.client, lease, ttl, sent))
     }
 
-    /// The state of a lease and its remaining time.
+    /// The state of a lease and its remaining time. `lease` is an id, a name, or
+    /// [`LeaseGrantResponse::lease`].
     ///
     /// ```
     /// # leasehold::client::examples::run(async |client| {
@@ -456,7 +459,7 @@ impl LeaseClient {
     /// Safe.
     pub async fn time_to_live(
         &self,
-        id: i64,
+        lease: impl Into<WhichLease>,
         options: Option<TimeToLiveOptions>,
     ) -> Result<LeaseInfo, Error> {
         let options = options.unwrap_or_default();
@@ -464,9 +467,17 @@ impl LeaseClient {
         let consistency = options
             .consistency
             .unwrap_or(self.client.inner.options.consistency);
-        let request = Request::LeaseTimeToLive { id, keys };
+        let lease = self.find(lease.into(), consistency).await?;
+        let request = Request::LeaseTimeToLive { id: lease.id, keys };
         match self.client.read(request, consistency, 0, None).await?.1 {
-            ResponseBody::LeaseTimeToLive(info) => Ok(*info),
+            ResponseBody::LeaseTimeToLive(info) if lease.means(info.grant_index) => Ok(*info),
+            ResponseBody::LeaseTimeToLive(_) => Err(Error::not_applied(
+                ErrorKind::LeaseNotFound,
+                format!(
+                    "lease {:016x} has ended; another lease has its id now",
+                    lease.id
+                ),
+            )),
             other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }
@@ -515,6 +526,62 @@ impl LeaseClient {
                 None => return Ok(leases),
             }
         }
+    }
+
+    /// The lease that has this name now: its id, and the index of its grant. Whatever is done with the result is
+    /// about this lease, also when it has ended and another one has got the name.
+    ///
+    /// The calls that take a lease take a name, too, and ask this first; to do several things with one lease,
+    /// ask once.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::client::LeaseGrantOptions;
+    /// use std::time::Duration;
+    ///
+    /// # let name = "examples/server1Lease";
+    /// let options = LeaseGrantOptions::new().with_name(name);
+    /// let granted = client.lease().grant(Duration::from_secs(30), Some(options)).await?;
+    ///
+    /// // Elsewhere, by a program that knows the name:
+    /// let lease = client.lease().named(name).await?;
+    /// assert_eq!(lease, granted.lease());
+    /// client.lease().keep_alive_once(lease).await?;
+    /// client.lease().revoke(lease).await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::get`](crate::client::Client::get).
+    /// [`ErrorKind::LeaseNotFound`](crate::api::ErrorKind::LeaseNotFound) if no lease has the name.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn named(&self, name: impl Into<String>) -> Result<LeaseRef, Error> {
+        self.look_up(name.into(), self.client.inner.options.consistency)
+            .await
+    }
+
+    async fn look_up(&self, name: String, consistency: Consistency) -> Result<LeaseRef, Error> {
+        let request = Request::LeaseNamed { name };
+        match self.client.read(request, consistency, 0, None).await?.1 {
+            ResponseBody::LeaseNamed(lease) => Ok(lease),
+            other => Err(unexpected_response(&other, Outcome::NotApplied)),
+        }
+    }
+
+    /// The lease that is meant, by a read with this consistency if it is known by its name.
+    async fn find(&self, which: WhichLease, consistency: Consistency) -> Result<LeaseRef, Error> {
+        match which {
+            WhichLease::Lease(lease) => Ok(lease),
+            WhichLease::Named(name) => self.look_up(name, consistency).await,
+        }
+    }
+
+    /// The lease that a change or a renewal is about, as it is now.
+    async fn find_to_change(&self, which: WhichLease) -> Result<LeaseRef, Error> {
+        self.find(which, Consistency::Linearizable).await
     }
 }
 

@@ -48,6 +48,7 @@ mod known_node;
 mod kv;
 mod lease;
 mod lease_keeper;
+mod lease_watch;
 mod link;
 mod login;
 mod members;
@@ -72,6 +73,7 @@ mod stream;
 mod throttle;
 mod txn;
 mod watch;
+mod which_lease;
 
 #[cfg(test)]
 mod tests;
@@ -95,6 +97,7 @@ pub use auth::{AuthClient, AuthToken};
 pub use kept_lease::{KeepAliveEvent, KeepAliveOptions, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
 pub use lease_keeper::LeaseKeeper;
+pub use lease_watch::{LeaseEndCause, LeaseEvent, LeaseWatchOptions, LeaseWatcher};
 pub use mirror::{CopyReason, Mirror, MirrorCounts, MirrorEvent, MirrorOptions};
 pub use options::{
     CompactionOptions, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy,
@@ -108,6 +111,7 @@ pub use response::{
 pub use snapshot::{SnapshotOptions, SnapshotStream};
 pub use stream::Items;
 pub use watch::{WatchOptions, Watcher};
+pub use which_lease::WhichLease;
 
 pub use crate::api::WatchEvent;
 

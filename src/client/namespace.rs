@@ -73,7 +73,8 @@ impl Namespace {
             | Request::Auth(_)
             | Request::AlarmList
             | Request::AlarmSet { .. }
-            | Request::ForwardToLeader { .. } => {}
+            | Request::ForwardToLeader { .. }
+            | Request::LeaseNamed { .. } => {}
         }
     }
 
@@ -147,7 +148,8 @@ impl Namespace {
             | ResponseBody::Members(_)
             | ResponseBody::Auth(_)
             | ResponseBody::Alarms(_)
-            | ResponseBody::ForwardToLeader => Ok(()),
+            | ResponseBody::ForwardToLeader
+            | ResponseBody::LeaseNamed(_) => Ok(()),
         }
     }
 

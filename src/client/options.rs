@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::api::{
-    Consistency, Error, ErrorKind, Fence, LeaseRef, LeaseTarget, Limits, RangeRequest, Secret,
-    SortOrder, SortTarget,
+    Consistency, Error, ErrorKind, Fence, LeaseTarget, Limits, RangeRequest, Secret, SortOrder,
+    SortTarget,
 };
 use crate::client::kept_lease::KeepAliveOptions;
 use crate::client::login::Means;
 use crate::client::selector::{Selector, selects_keys};
+use crate::client::which_lease::WhichLease;
 use crate::transport::{Tls, TlsError, TlsPaths};
 
 /// How a [`Client`](crate::client::Client) connects, and the defaults of its requests.
@@ -485,13 +486,14 @@ impl PutOptions {
         self
     }
     /// Attaches the key to this client lease: the key is deleted when the lease ends. Fails with
-    /// [`ErrorKind::LeaseNotFound`] if there is no such lease.
+    /// [`ErrorKind::LeaseNotFound`] if there is no such lease. A name is that of the lease that has it when
+    /// the write takes effect.
     #[must_use]
-    pub fn with_lease(mut self, lease: impl Into<LeaseRef>) -> Self {
-        self.lease = LeaseTarget::Lease(lease.into());
+    pub fn with_lease(mut self, lease: impl Into<WhichLease>) -> Self {
+        self.lease = lease.into().into();
         self
     }
-    /// Attaches the key to the client lease with this name.
+    /// Attaches the key to the client lease with this name, as [`PutOptions::with_lease`] does.
     #[must_use]
     pub fn with_lease_name(mut self, name: impl Into<String>) -> Self {
         self.lease = LeaseTarget::Name(name.into());

@@ -195,6 +195,7 @@ pub(super) fn unexpected_response(body: &ResponseBody, outcome: Outcome) -> Erro
         ResponseBody::Auth(_) => "auth",
         ResponseBody::Alarms(_) => "alarms",
         ResponseBody::ForwardToLeader => "forward-to-leader",
+        ResponseBody::LeaseNamed(_) => "lease-named",
     };
     Error {
         kind: ErrorKind::Internal,

@@ -435,10 +435,7 @@ pub(super) fn resolve<V: View>(
         LeaseTarget::Lease(lease) => (lease.id, Lease::find(view, *lease)?),
         LeaseTarget::Name(name) => {
             let Some(held) = view.get(Space::LeaseNames, name.as_bytes())? else {
-                return Ok(Err(Error::not_applied(
-                    ErrorKind::LeaseNotFound,
-                    format!("no lease has the name {name:?}: it was never granted, or has ended"),
-                )));
+                return Ok(Err(unnamed(name)));
             };
             let id = named_id(&held)?;
             (id, Lease::read(view, id)?)
@@ -589,6 +586,24 @@ pub fn lease_info<V: View>(
     Ok(Some(info))
 }
 
+/// The lease that has this name. It may be ending: its name is free once it has ended.
+///
+/// # Errors
+/// The outer error is the store's, which is fatal for the reader; the inner one says that no lease has it.
+pub fn named_lease<V: View>(view: &V, name: &str) -> Result<Result<LeaseRef, Error>, V::Error> {
+    let Some(held) = view.get(Space::LeaseNames, name.as_bytes())? else {
+        return Ok(Err(unnamed(name)));
+    };
+    let id = named_id(&held)?;
+    let Some(lease) = Lease::read(view, id)? else {
+        return Err(damaged("a name of no lease").into());
+    };
+    Ok(Ok(LeaseRef {
+        id,
+        grant_index: lease.grant_index,
+    }))
+}
+
 /// What the length of a key takes in an encoded reply, at most.
 const KEY_OVERHEAD: usize = 5;
 
@@ -596,6 +611,13 @@ pub(super) fn not_found(id: i64) -> Error {
     Error::not_applied(
         ErrorKind::LeaseNotFound,
         format!("there is no lease {id:016x}: it was never granted, or has ended"),
+    )
+}
+
+fn unnamed(name: &str) -> Error {
+    Error::not_applied(
+        ErrorKind::LeaseNotFound,
+        format!("no lease has the name {name:?}: it was never granted, or has ended"),
     )
 }
 

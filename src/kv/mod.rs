@@ -65,7 +65,7 @@ pub use events::{Change, KeyChanges, changes_from, changes_of, key_changes};
 pub use hash::{content_hash, scan};
 pub use keys::KEY_BYTES_MAX;
 pub use lease::{HeldLeases, LEASE_KEYS_MAX, LeaseChange, LeaseEnd, LeaseGrant, LeaseTerms};
-pub use lease::{held_leases, lease_info, leases_are_sound};
+pub use lease::{held_leases, lease_info, leases_are_sound, named_lease};
 pub use lease_end::END_KEYS_MAX;
 pub use meta::{FIRST_VERSION, Progress, bootstrap, cluster_info, cluster_version, progress};
 pub use mvcc::{ANSWER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_KEYS_MAX};

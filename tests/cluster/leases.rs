@@ -9,8 +9,9 @@ use leasehold::api::{
     ResponseBody,
 };
 use leasehold::client::{
-    Client, GetOptions, KeepAliveEvent, LeaseGrantOptions, LeaseKeeper, LeaseListOptions,
-    LostCause, PutOptions, RetryPolicy, TimeToLiveOptions,
+    Client, GetOptions, KeepAliveEvent, LeaseEndCause, LeaseEvent, LeaseGrantOptions, LeaseKeeper,
+    LeaseListOptions, LeaseWatchOptions, LeaseWatcher, LostCause, PutOptions, RetryPolicy,
+    TimeToLiveOptions,
 };
 
 use crate::harness::{Cluster, Node, PATIENCE, eventually, judged};
@@ -604,4 +605,248 @@ fn the_command_line_grants_renews_shows_and_revokes() {
     assert_eq!(run(&["lease", "keep-alive", &id]).0, 6, "it was revoked");
     let (code, _, err) = run(&["lease", "grant", "0"]);
     assert_eq!(code, 1, "{err}");
+}
+
+/// T14: a name that passes to another lease takes nothing along that was meant for the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_a_lease_is_kept_and_ended_by_its_name_and_the_next_of_that_name_is_not() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let leases = client.lease();
+    let grant = async || {
+        let options = LeaseGrantOptions::new().with_name("server1Lease");
+        leases.grant(KEPT_FOR, Some(options)).await.unwrap().lease()
+    };
+    let error = leases.named("server1Lease").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+    let first = grant().await;
+    assert_eq!(leases.named("server1Lease").await.unwrap(), first);
+    let mut keeper = leases.keep_alive("server1Lease").await.unwrap();
+    assert_eq!(keeper.lease(), first);
+    let info = leases.time_to_live("server1Lease", None).await.unwrap();
+    assert_eq!(info.grant_index, first.grant_index);
+
+    leases.revoke("server1Lease").await.unwrap();
+    let second = grant().await;
+    assert_ne!(second, first);
+    let lost = async {
+        loop {
+            if let Some(KeepAliveEvent::Lost { cause }) = keeper.event().await {
+                return cause;
+            }
+        }
+    };
+    let lost = tokio::time::timeout(PATIENCE, lost).await;
+    lost.expect("a keeper that hears that its lease is gone");
+    let error = leases.revoke(first).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+    let info = leases.time_to_live("server1Lease", None).await.unwrap();
+    assert_eq!(
+        (info.grant_index, info.renewals),
+        (second.grant_index, Some(0))
+    );
+
+    // The same from a shell, at any node.
+    let (code, out, err) = cluster.cli(&["lease", "keep-alive", "server1Lease", "--once"]);
+    let id = format!("{:016x}", second.id);
+    assert_eq!(
+        (code, out),
+        (0, format!("lease {id} keepalived with TTL(30s)\n")),
+        "{err}"
+    );
+    assert_eq!(
+        cluster.cli(&["put", "k", "v", "--lease", "server1Lease"]).0,
+        0
+    );
+    let (_, out, _) = cluster.cli(&["lease", "timetolive", "server1Lease", "--keys"]);
+    assert!(
+        out.contains(&id) && out.contains("attached keys([k])"),
+        "{out}"
+    );
+    // A name that reads as an id.
+    let (code, _, err) = cluster.cli(&["lease", "grant", "60", "--name", "db"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = cluster.refused(&["lease", "revoke", "db"]);
+    assert!(code == 2 && err.contains("name:db"), "{code}: {err}");
+    let (code, _, err) = cluster.cli(&["lease", "revoke", "name:db"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = cluster.refused(&["lease", "revoke", "name:db"]);
+    assert!(
+        code == 5 && err.contains("no lease has the name"),
+        "{code}: {err}"
+    );
+}
+
+/// What a watcher tells next that is not about the time of a lease: a machine that stands still has all of them
+/// extended.
+async fn told(watcher: &mut LeaseWatcher) -> LeaseEvent {
+    let next = async {
+        loop {
+            match watcher.next().await.expect("there is more to tell") {
+                Ok(LeaseEvent::Extended(_) | LeaseEvent::Renewed(_)) => {}
+                Ok(event) => return event,
+                Err(error) => assert!(
+                    error.is_retryable() || error.kind == ErrorKind::DeadlineExceeded,
+                    "{error}"
+                ),
+            }
+        }
+    };
+    let next = tokio::time::timeout(PATIENCE, next).await;
+    next.expect("an event")
+}
+
+/// A watcher tells of grants, changes and ends, and why; one that goes on from what another knew misses no end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_of_leases_tells_what_begins_and_ends_and_why() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client().await;
+    let leases = client.lease();
+    let grant = async |name: &str, ttl| {
+        let options = LeaseGrantOptions::new().with_name(name);
+        leases.grant(ttl, Some(options)).await.unwrap().lease()
+    };
+    let options = || {
+        LeaseWatchOptions::new()
+            .with_interval(Duration::from_millis(20))
+            .with_name_prefix("job/")
+    };
+    let first = grant("job/1", KEPT_FOR).await;
+    grant("other", KEPT_FOR).await;
+    let mut watcher = leases.watch_all(Some(options()));
+    let LeaseEvent::Present(info) = told(&mut watcher).await else {
+        panic!("it was there before");
+    };
+    assert_eq!(
+        (&*info.name, info.grant_index),
+        ("job/1", first.grant_index)
+    );
+    let second = grant("job/2", KEPT_FOR).await;
+    let LeaseEvent::Granted(info) = told(&mut watcher).await else {
+        panic!("it was not there before");
+    };
+    assert_eq!(info.name, "job/2");
+    leases.update_ttl(second, 2 * KEPT_FOR).await.unwrap();
+    let LeaseEvent::TtlChanged(info) = told(&mut watcher).await else {
+        panic!("it has another TTL");
+    };
+    assert_eq!(info.granted_ttl_ms, 60_000);
+    leases.revoke(first).await.unwrap();
+    let ended = |lease, name: &str, cause| LeaseEvent::Ended {
+        lease,
+        name: name.to_owned(),
+        cause,
+    };
+    let revoked = ended(first, "job/1", LeaseEndCause::Revoked);
+    assert_eq!(told(&mut watcher).await, revoked);
+
+    // The next of that name is another lease, and it is not renewed: it expires.
+    let third = loop {
+        let lease = grant("job/1", Duration::from_secs(3)).await;
+        tokio::select! {
+            event = told(&mut watcher) => match event {
+                LeaseEvent::Granted(info) => break LeaseRef {
+                    id: info.id,
+                    grant_index: info.grant_index,
+                },
+                other => panic!("{other:?} is no grant"),
+            },
+            // It began and ended between two looks of a machine that is busy elsewhere.
+            () = until_ended(&client, lease) => {}
+        }
+    };
+    assert_ne!(third, first);
+    let expired = ended(third, "job/1", LeaseEndCause::Expired);
+    assert_eq!(told(&mut watcher).await, expired);
+    let mut known: Vec<LeaseRef> = watcher.known().collect();
+    assert_eq!(known, [second]);
+    drop(watcher);
+
+    // Another watcher goes on from what is known of before.
+    known.extend([first, third]);
+    leases.revoke(second).await.unwrap();
+    let mut watcher = leases.watch_all(Some(options().with_known(known)));
+    let mut causes = Vec::new();
+    for _ in 0..3 {
+        match told(&mut watcher).await {
+            LeaseEvent::Ended { lease, cause, .. } => causes.push((lease, cause)),
+            other => panic!("{other:?} is no end"),
+        }
+    }
+    causes.sort_by_key(|(lease, _)| lease.grant_index);
+    let expected = [
+        (first, LeaseEndCause::Revoked),
+        (second, LeaseEndCause::Revoked),
+        (third, LeaseEndCause::Expired),
+    ];
+    assert_eq!(causes, expected);
+    assert_eq!(watcher.known().count(), 0);
+}
+
+/// Waits until a lease is not there.
+async fn until_ended(client: &Client, lease: LeaseRef) {
+    let gone = async {
+        while client.lease().time_to_live(lease, None).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let gone = tokio::time::timeout(PATIENCE, gone).await;
+    gone.expect("a lease that ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_of_one_lease_ends_with_it() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client().await;
+    let leases = client.lease();
+    let options = LeaseWatchOptions::new()
+        .with_interval(Duration::from_millis(20))
+        .with_renewals();
+    let named = LeaseGrantOptions::new().with_name("job");
+    let lease = leases.grant(KEPT_FOR, Some(named)).await.unwrap().lease();
+    let mut watcher = leases.watch("job", Some(options.clone())).await.unwrap();
+    let first = watcher.next().await;
+    assert!(
+        matches!(first, Some(Ok(LeaseEvent::Present(_)))),
+        "{first:?}"
+    );
+    leases.keep_alive_once(lease).await.unwrap();
+    let renewed = async {
+        loop {
+            match watcher.next().await {
+                Some(Ok(LeaseEvent::Renewed(info))) => return info.renewals,
+                // By a leader that stood still, which counts from there.
+                Some(Ok(LeaseEvent::Extended(_))) => {
+                    leases.keep_alive_once(lease).await.unwrap();
+                }
+                _ => {}
+            }
+        }
+    };
+    let renewed = tokio::time::timeout(PATIENCE, renewed).await;
+    assert_eq!(renewed.expect("a renewal that is told"), Some(1));
+    leases.revoke(lease).await.unwrap();
+    let ended = LeaseEvent::Ended {
+        lease,
+        name: "job".to_owned(),
+        cause: LeaseEndCause::Revoked,
+    };
+    assert_eq!(told(&mut watcher).await, ended);
+    assert!(watcher.next().await.is_none());
+    // Of the grant it is known that it was; of the name, nothing.
+    let mut late = leases.watch(lease, Some(options)).await.unwrap();
+    let LeaseEvent::Ended { cause, .. } = told(&mut late).await else {
+        panic!("it has ended");
+    };
+    assert_eq!(cause, LeaseEndCause::Revoked);
+    let error = leases.watch("job", None).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+    let (code, _, err) = cluster.refused(&["lease", "watch", "job"]);
+    assert!(code == 5 && err.contains("job"), "{code}: {err}");
+    let (_, out, _) = cluster.cli(&["lease", "grant", "1"]);
+    let id = out.split(' ').nth(1).unwrap();
+    let (code, out, err) = cluster.cli(&["lease", "watch", id, "--interval", "50ms"]);
+    assert_eq!(code, 0, "{err}");
+    let last = format!("lease {id} ended: it was not renewed in time");
+    assert_eq!(out.lines().last(), Some(&*last), "{out}");
 }

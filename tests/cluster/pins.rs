@@ -313,6 +313,13 @@ fn every_document_of_the_command_line_is_as_it_was() {
     }
     let script = "mod(\"k\") > \"0\"\n\nput k v\nget k\n\nput j w\nget k\ndel k\n\n";
     seen.push(Seen::new("txn", piped(&cluster, &["txn"], script)));
+    let lease_watch = eventually("a lease that ends while it is watched", || {
+        let (code, granted, _) = cluster.cli(&["lease", "grant", "2", "--name", "short"]);
+        let id = granted.split(' ').nth(1).filter(|_| code == 0)?;
+        let (code, told, _) = cluster.cli(&["-o", "json", "lease", "watch", id]);
+        (code == 0 && told.lines().count() > 1).then_some(told)
+    });
+    seen.push(Seen::new("lease watch", lease_watch));
     let watch = ["watch", "k", "--rev", "4", "--prev-kv"];
     for (what, words, lines) in [
         ("watch", &watch[..], 2),

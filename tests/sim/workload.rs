@@ -585,6 +585,7 @@ impl World {
             | ResponseBody::Compact
             | ResponseBody::LeaderLeaseReport(_)
             | ResponseBody::ForwardToLeader
+            | ResponseBody::LeaseNamed(_)
             | ResponseBody::Watch
             | ResponseBody::WatchCancel
             | ResponseBody::WatchProgress

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueEnum};
 
 use super::lease;
+use super::lease::LeaseText;
 use super::lock;
 use crate::api::Fence;
 
@@ -13,6 +14,8 @@ use crate::api::Fence;
 #[command(after_help = "Examples:
   leasehold put foo bar
   leasehold put foo bar --prev-kv
+  leasehold put foo bar --lease 1f
+  leasehold put foo bar --lease server1Lease
   leasehold put foo < file")]
 pub struct PutArgs {
     /// The key
@@ -29,9 +32,9 @@ pub struct PutArgs {
     /// Keep the current lease of the key
     #[arg(long, conflicts_with_all = ["lease", "lease_name"])]
     pub ignore_lease: bool,
-    /// Attach the key to the lease with this id, in hexadecimal
-    #[arg(long, value_parser = lease::parse_id, value_name = "ID", conflicts_with = "lease_name")]
-    pub lease: Option<i64>,
+    /// Attach the key to this lease: its id, in hexadecimal, or its name
+    #[arg(long, value_parser = lease::parse_lease, value_name = "LEASE", conflicts_with = "lease_name")]
+    pub lease: Option<LeaseText>,
     /// Attach the key to the lease with this name
     #[arg(long, value_name = "NAME")]
     pub lease_name: Option<String>,
@@ -39,6 +42,14 @@ pub struct PutArgs {
     /// the token
     #[arg(long, value_name = "KEY=TOKEN", value_parser = lock::parse_fence)]
     pub fence: Vec<Fence>,
+}
+
+impl PutArgs {
+    /// The lease that the key is attached to, if one is named.
+    pub fn lease_text(&self) -> Option<LeaseText> {
+        let named = || self.lease_name.clone().map(LeaseText::Name);
+        self.lease.clone().or_else(named)
+    }
 }
 
 /// Which keys, beginning with the one given.
@@ -218,7 +229,7 @@ The transaction is read from standard input, in three parts that end with an emp
 of the input: the comparisons; the operations to run if all of them hold; the operations to run \
 otherwise.
 
-  value(\"owner\") = \"a\"        also version, create, mod and lease; also !=, < and >
+  value(\"owner\") = \"a\"        also version, create, mod and lease (its id or name); also !=, < and >
   mod(\"since\") > \"0\"
 
   put owner b                 put, get and del, with their options

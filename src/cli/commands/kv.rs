@@ -11,10 +11,11 @@ use super::request::{
 };
 use super::rest;
 use super::txn::Script;
+use super::which_lease;
 use crate::api;
 use crate::api::{
-    CompactionRequest, ErrorKind, KeyRange, Request, ResponseBody, ResponseHeader, SortOrder,
-    SortTarget, TxnOp,
+    CompactionRequest, ErrorKind, KeyRange, LeaseTarget, Request, ResponseBody, ResponseHeader,
+    SortOrder, SortTarget, TxnOp,
 };
 use crate::cli::arguments::{CompactionArgs, DelArgs, Format, GetArgs, PutArgs};
 use crate::cli::connection::{Connection, Target};
@@ -31,7 +32,11 @@ pub(super) async fn put(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let fences = arguments.fence.clone();
-    let put = put_request(arguments, from_standard_input)?;
+    let lease = match arguments.lease_text() {
+        None => LeaseTarget::None,
+        Some(typed) => which_lease::target(&typed, connection).await?,
+    };
+    let put = put_request(arguments, lease, from_standard_input)?;
     let (header, body) = match fences.as_slice() {
         [] => write(connection, Request::Put(put)).await?,
         fences => fenced(connection, fences, TxnOp::Put(put)).await?,
@@ -133,7 +138,7 @@ pub(super) async fn txn(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (txn, parts) = script.into_request();
+    let (txn, parts) = script.into_request(connection).await?;
     let response = connection.call(Request::Txn(txn), consistency).await?;
     let ResponseBody::Txn(body) = response.body else {
         return Err(unexpected(&response.body));

@@ -4,15 +4,18 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::lease_top;
-use super::request::{note_another_ttl, unexpected};
+use super::request::{note, note_another_ttl, unexpected};
+use super::which_lease;
 use crate::api;
 use crate::api::{
-    Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, ResponseBody,
+    Consistency, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseListRequest, Request, ResponseBody,
 };
-use crate::cli::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs};
+use crate::cli::arguments::Format;
+use crate::cli::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs, WatchArgs};
 use crate::cli::connection::Connection;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::print::{View, leases as print};
+use crate::client::LeaseWatchOptions;
 
 /// A renewal that could not be decided, or failed, is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -31,26 +34,35 @@ pub(super) async fn run(
     match command {
         LeaseCommand::Grant(arguments) => grant(arguments, connection, view, out).await,
         LeaseCommand::Revoke(arguments) => {
-            let request = Request::LeaseRevoke(LeaseRef::id(arguments.id));
+            let lease = which_lease::find(&arguments.lease, connection).await?;
+            let request = Request::LeaseRevoke(lease);
             let response = connection.call(request, Consistency::default()).await?;
             match response.body {
                 ResponseBody::LeaseRevoke(revoked) => Ok(print::revoked(
                     out,
                     view,
                     &response.header,
-                    arguments.id,
+                    lease.id,
                     &revoked,
                 )?),
                 other => Err(unexpected(&other)),
             }
         }
         LeaseCommand::Timetolive(arguments) => {
+            let lease = which_lease::find(&arguments.lease, connection).await?;
             let request = Request::LeaseTimeToLive {
-                id: arguments.id,
+                id: lease.id,
                 keys: arguments.keys,
             };
             let response = connection.call(request, consistency).await?;
             match response.body {
+                ResponseBody::LeaseTimeToLive(info) if !lease.means(info.grant_index) => {
+                    let why = "has ended, and another lease has its id";
+                    Err(Failure::new(
+                        Exit::NotFound,
+                        format!("lease {:016x} {why}", lease.id),
+                    ))
+                }
                 ResponseBody::LeaseTimeToLive(info) => {
                     let (header, keys) = (&response.header, arguments.keys);
                     Ok(print::time_to_live(out, view, header, keys, &info)?)
@@ -63,10 +75,12 @@ pub(super) async fn run(
             let live = std::io::stdout().is_terminal();
             lease_top::run(&arguments, connection, view, live, out).await
         }
+        LeaseCommand::Watch(arguments) => watch(arguments, connection, view, out).await,
         LeaseCommand::KeepAlive(arguments) => keep_alive(&arguments, connection, view, out).await,
         LeaseCommand::UpdateTtl(arguments) => {
+            let lease = which_lease::find(&arguments.lease, connection).await?;
             let request = Request::LeaseUpdateTtl {
-                lease: LeaseRef::id(arguments.id),
+                lease,
                 ttl_ms: arguments.ttl_ms,
             };
             let response = connection.call(request, Consistency::default()).await?;
@@ -78,7 +92,7 @@ pub(super) async fn run(
                         out,
                         view,
                         &response.header,
-                        arguments.id,
+                        lease.id,
                         ttl_ms,
                     )?)
                 }
@@ -153,9 +167,9 @@ async fn keep_alive(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let id = arguments.id;
-    // Pinned by the first renewal: a later lease of this id is another's (T14).
-    let mut lease = LeaseRef::id(id);
+    // Pinned by its name, or by the first renewal: a later lease of this name or id is another's (T14).
+    let mut lease = which_lease::find(&arguments.lease, connection).await?;
+    let id = lease.id;
     let mut patience = None;
     loop {
         let request = Request::LeaseKeepAlive(vec![lease]);
@@ -192,6 +206,48 @@ async fn keep_alive(
         };
         tokio::time::sleep(wait).await;
     }
+}
+
+/// Tells what happens to leases, until the one that is watched has ended. What cannot be reached for a while is looked
+/// at again.
+async fn watch(
+    arguments: WatchArgs,
+    connection: &impl Connection,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if view.format == Format::Table {
+        return Err(Failure::usage(
+            "each event is told as it comes, and a table would never be complete: leave out `-o table`, or choose \
+             json or fields",
+        ));
+    }
+    let mut options = LeaseWatchOptions::new()
+        .with_interval(arguments.interval)
+        .with_owner(arguments.owner)
+        .with_name_prefix(arguments.name_prefix);
+    if arguments.renewals {
+        options = options.with_renewals();
+    }
+    let leases = connection.client()?.lease();
+    let mut watcher = match &arguments.lease {
+        Some(typed) => {
+            let lease = which_lease::find(typed, connection).await?;
+            leases.watch(lease, Some(options)).await?
+        }
+        None => leases.watch_all(Some(options)),
+    };
+    while let Some(event) = watcher.next().await {
+        match event {
+            Ok(event) => print::watched(out, view, &event)?,
+            Err(error) if error.is_retryable() || error.kind == ErrorKind::DeadlineExceeded => {
+                note(&format!("looking again: {error}"))
+            }
+            Err(error) => return Err(error.into()),
+        }
+        out.flush()?;
+    }
+    Ok(())
 }
 
 fn wait_after(error: api::Error, patience: &mut Option<Duration>) -> Result<Duration, Failure> {

@@ -22,6 +22,7 @@ mod snapshot;
 mod top;
 pub mod txn;
 mod watch;
+mod which_lease;
 
 use std::io;
 use std::io::{IsTerminal, Write};

@@ -9,9 +9,9 @@ use bytes::Bytes;
 
 use crate::api;
 use crate::api::{
-    DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget, PutRequest,
-    RangeRequest, Request, Response, ResponseBody, ResponseHeader, SortOrder, SortTarget,
-    StatusResponse, TxnOp, TxnOpResponse, TxnRequest,
+    DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseTarget, PutRequest, RangeRequest, Request,
+    Response, ResponseBody, ResponseHeader, SortOrder, SortTarget, StatusResponse, TxnOp,
+    TxnOpResponse, TxnRequest,
 };
 use crate::cli::arguments::{DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy};
 use crate::cli::connection::{Connection, Target};
@@ -84,12 +84,13 @@ pub(super) async fn fenced(
     Ok((header, body))
 }
 
-/// The put that is asked for. `value` gives its value if the arguments do not.
+/// The put that is asked for, to `lease`. `value` gives its value if the arguments do not.
 ///
 /// # Errors
 /// Those of `value`.
 pub(super) fn put_request(
     arguments: PutArgs,
+    lease: LeaseTarget,
     value: impl FnOnce() -> Result<Bytes, Failure>,
 ) -> Result<PutRequest, Failure> {
     let value = match arguments.value {
@@ -103,11 +104,7 @@ pub(super) fn put_request(
         prev_kv: arguments.prev_kv,
         ignore_value: arguments.ignore_value,
         ignore_lease: arguments.ignore_lease,
-        lease: match (arguments.lease, arguments.lease_name) {
-            (Some(id), _) => LeaseTarget::Lease(LeaseRef::id(id)),
-            (None, Some(name)) => LeaseTarget::Name(name),
-            (None, None) => LeaseTarget::None,
-        },
+        lease,
     })
 }
 
@@ -215,9 +212,12 @@ pub(super) fn note_another_ttl(asked: Duration, granted: Duration) {
 }
 
 pub(super) fn unexpected(body: &ResponseBody) -> Failure {
-    let error = api::Error::unknown(
+    unexpected_body(body).into()
+}
+
+pub(super) fn unexpected_body(body: &ResponseBody) -> api::Error {
+    api::Error::unknown(
         ErrorKind::Internal,
         format!("the server's reply does not match the request: {body:?}"),
-    );
-    error.into()
+    )
 }

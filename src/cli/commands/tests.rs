@@ -11,10 +11,10 @@ use super::request::get_request;
 use super::*;
 use crate::api;
 use crate::api::{
-    CompactionRequest, DeleteRangeResponse, ErrorKind, HistoryStatus, KeyRange, KeyValue,
-    MemberInfo, PutRequest, PutResponse, RangePage, RangeRequest, RangeResponse, Request, Response,
-    ResponseBody, ResponseHeader, SortOrder, SortTarget, StatusResponse, TxnOpResponse,
-    TxnResponse,
+    CompactionRequest, Compare, CompareOp, DeleteRangeResponse, ErrorKind, HistoryStatus, KeyRange,
+    KeyValue, LeaseRef, LeaseTarget, MemberInfo, PutRequest, PutResponse, RangePage, RangeRequest,
+    RangeResponse, Request, Response, ResponseBody, ResponseHeader, SortOrder, SortTarget,
+    StatusResponse, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
 };
 use crate::cli::arguments::{Cli, GetArgs};
 use crate::cli::failure::Exit;
@@ -34,6 +34,8 @@ struct Cluster {
     compacted: i64,
     /// So many keys fit a reply; 0 for any number.
     reply_keys_max: usize,
+    /// The leases that have a name.
+    named: BTreeMap<String, LeaseRef>,
 }
 
 impl Cluster {
@@ -130,6 +132,17 @@ impl Connection for Cluster {
             }
             Request::Compact(_) => ResponseBody::Compact,
             Request::MemberList => ResponseBody::Members(Box::default()),
+            Request::LeaseNamed { name } => match self.named.get(&name) {
+                Some(lease) => ResponseBody::LeaseNamed(*lease),
+                None => {
+                    return Err(api::Error::not_applied(
+                        ErrorKind::LeaseNotFound,
+                        format!("no lease has the name {name:?}"),
+                    ));
+                }
+            },
+            Request::LeaseRevoke(_) => ResponseBody::LeaseRevoke(Default::default()),
+            Request::Txn(_) => ResponseBody::Txn(TxnResponse::default()),
             other => panic!("{other:?} is not a call of the command line"),
         };
         Ok(Response { header, body })
@@ -403,6 +416,131 @@ fn a_get_asks_for_what_was_typed() {
     for bad in ["--rev -1", "--rev x", "--order up", "--min-mod-rev -2"] {
         let words = ["leasehold", "get", "k"].into_iter().chain(bad.split(' '));
         assert!(Cli::try_parse_from(words).is_err(), "{bad}");
+    }
+}
+
+fn with_named_leases() -> Cluster {
+    let lease = |id, grant_index| LeaseRef { id, grant_index };
+    let named = [("server1Lease", lease(31, 40)), ("db", lease(7, 8))];
+    Cluster {
+        named: named
+            .map(|(name, lease)| (name.to_owned(), lease))
+            .into_iter()
+            .collect(),
+        ..Cluster::default()
+    }
+}
+
+fn asked(cluster: &Cluster) -> Vec<Request> {
+    let asked = cluster.asked.take();
+    asked.into_iter().map(|(request, _)| request).collect()
+}
+
+/// T14: what is typed as a name is one grant from then on.
+#[test]
+fn t14_a_lease_is_typed_as_its_id_or_its_name() {
+    let cluster = with_named_leases();
+    let look_up = |name: &str| Request::LeaseNamed { name: name.into() };
+    let lease = |id, grant_index| LeaseRef { id, grant_index };
+    for (typed, questions, revoked) in [
+        ("server1Lease", vec!["server1Lease"], lease(31, 40)),
+        ("name:db", vec!["db"], lease(7, 8)),
+        ("id:db", vec![], lease(0xdb, 0)),
+        ("00000000000000db", vec![], lease(0xdb, 0)),
+        ("1f", vec!["1f"], lease(31, 0)),
+    ] {
+        let out = leasehold(&cluster, &format!("lease revoke {typed}")).unwrap();
+        assert_eq!(out, format!("lease {:016x} revoked\n", revoked.id));
+        let mut expected: Vec<Request> = questions.into_iter().map(look_up).collect();
+        expected.push(Request::LeaseRevoke(revoked));
+        assert_eq!(asked(&cluster), expected, "{typed}");
+    }
+    for line in [
+        "lease revoke db",
+        "lease timetolive db",
+        "lease keep-alive db",
+        "lease update-ttl db 60",
+        "put k v --lease db",
+    ] {
+        let failure = leasehold(&cluster, line).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{line}");
+        for form in ["name:db", "id:db", "0000000000000007"] {
+            assert!(failure.message.contains(form), "{line}: {failure}");
+        }
+        assert_eq!(asked(&cluster), [look_up("db")], "{line}");
+    }
+    let failure = leasehold(&cluster, "lease revoke db3x").unwrap_err();
+    assert_eq!(failure.exit, Exit::NotFound);
+    assert!(failure.message.contains("no lease has the name \"db3x\""));
+}
+
+#[test]
+fn a_put_finds_the_lease_of_a_name_when_it_takes_effect() {
+    let cluster = with_named_leases();
+    for (typed, lease) in [
+        ("--lease free", LeaseTarget::Name("free".into())),
+        ("--lease-name db", LeaseTarget::Name("db".into())),
+        ("--lease name:db", LeaseTarget::Name("db".into())),
+        ("--lease id:db", LeaseTarget::Lease(LeaseRef::id(0xdb))),
+        ("--lease 1f", LeaseTarget::Lease(LeaseRef::id(31))),
+    ] {
+        leasehold(&cluster, &format!("put k v {typed}")).unwrap();
+        let put = PutRequest {
+            key: "k".into(),
+            value: "v".into(),
+            lease,
+            ..PutRequest::default()
+        };
+        assert_eq!(asked(&cluster).pop(), Some(Request::Put(put)), "{typed}");
+    }
+}
+
+#[test]
+fn a_transaction_has_leases_by_their_names() {
+    let cluster = with_named_leases();
+    let run = |text: &str| {
+        let script = Script::read(text.as_bytes(), false).unwrap();
+        let view = View::default();
+        let consistency = api::Consistency::default();
+        let mut out = Vec::new();
+        let carried_out = carry_out(script, &cluster, consistency, view, &mut out);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime
+            .block_on(carried_out)
+            .map(|()| asked(&cluster).pop())
+    };
+    let put = |lease| {
+        TxnOp::Put(PutRequest {
+            key: "k".into(),
+            value: "v".into(),
+            lease,
+            ..PutRequest::default()
+        })
+    };
+    let sent =
+        run("lease(k) = server1Lease\nlease(k) != 1f\n\nput k v --lease db2\n\nput k v --lease 1f");
+    let expected = TxnRequest::new()
+        .when([
+            Compare::lease("k", CompareOp::Equal, 31),
+            Compare::lease("k", CompareOp::NotEqual, 31),
+        ])
+        .and_then([put(LeaseTarget::Name("db2".into()))])
+        .or_else([put(LeaseTarget::Lease(LeaseRef::id(31)))]);
+    assert_eq!(sent, Ok(Some(Request::Txn(expected))));
+    for (text, exit) in [
+        ("lease(k) = db\n\nput k v", Exit::Usage),
+        ("\nput k v --lease db", Exit::Usage),
+        ("lease(k) = free\n\nput k v", Exit::NotFound),
+    ] {
+        let failure = run(text).unwrap_err();
+        assert_eq!(failure.exit, exit, "{text:?}: {failure}");
+        let sent = asked(&cluster);
+        let is_sent = sent
+            .iter()
+            .any(|request| matches!(request, Request::Txn(_)));
+        assert!(!is_sent, "{text:?}");
     }
 }
 

@@ -14,9 +14,11 @@ use bytes::Bytes;
 use clap::{Parser, Subcommand};
 
 use super::request::{delete_request, get_request, put_request};
-use crate::api::{Compare, CompareOp, TxnOp, TxnRequest};
-use crate::cli::arguments::lease::read_id;
+use super::which_lease;
+use crate::api::{Compare, CompareOp, CompareTarget, LeaseTarget, TxnOp, TxnRequest};
+use crate::cli::arguments::lease::{LeaseText, parse_lease};
 use crate::cli::arguments::{DelArgs, GetArgs, PutArgs};
+use crate::cli::connection::Connection;
 use crate::cli::failure::Failure;
 use crate::cli::print::Parts;
 
@@ -27,6 +29,8 @@ const INPUT_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Script {
     compare: Vec<Compare>,
+    /// The places of comparisons with a lease that the cluster is to be asked for.
+    compared: Vec<(usize, LeaseText)>,
     success: Branch,
     failure: Branch,
 }
@@ -35,6 +39,8 @@ pub struct Script {
 struct Branch {
     ops: Vec<TxnOp>,
     parts: Vec<Parts>,
+    /// The places of puts to a lease that the cluster is to be asked for.
+    leases: Vec<(usize, LeaseText)>,
 }
 
 /// What is shown of each operation of each branch.
@@ -85,7 +91,9 @@ impl Script {
         };
         ask("compares:");
         while let Some(line) = lines.next_of_part()? {
-            let compare = comparison(&line).map_err(|problem| lines.refuse(&problem))?;
+            let (compare, lease) = comparison(&line).map_err(|problem| lines.refuse(&problem))?;
+            let place = script.compare.len();
+            script.compared.extend(lease.map(|lease| (place, lease)));
             script.compare.push(compare);
         }
         for (what, branch) in [
@@ -94,9 +102,11 @@ impl Script {
         ] {
             ask(what);
             while let Some(line) = lines.next_of_part()? {
-                let (op, parts) = operation(&line).map_err(|problem| lines.refuse(&problem))?;
-                branch.ops.push(op);
-                branch.parts.push(parts);
+                let read = operation(&line).map_err(|problem| lines.refuse(&problem))?;
+                let place = branch.ops.len();
+                branch.leases.extend(read.lease.map(|lease| (place, lease)));
+                branch.ops.push(read.op);
+                branch.parts.push(read.parts);
             }
         }
         if lines.input.limit() == 0 {
@@ -124,8 +134,30 @@ impl Script {
         Ok(script)
     }
 
-    /// The request, and what is to be shown of the answer.
-    pub fn into_request(self) -> (TxnRequest, BranchParts) {
+    /// The request, and what is to be shown of the answer, once the cluster has said which leases are meant.
+    ///
+    /// # Errors
+    /// A lease is not there, or is not named clearly.
+    pub async fn into_request(
+        mut self,
+        connection: &impl Connection,
+    ) -> Result<(TxnRequest, BranchParts), Failure> {
+        for (place, typed) in &self.compared {
+            let lease = which_lease::find(typed, connection).await?;
+            self.compare[*place].target = CompareTarget::Lease(lease.id);
+        }
+        for branch in [&mut self.success, &mut self.failure] {
+            for (place, typed) in &branch.leases {
+                let lease = which_lease::target(typed, connection).await?;
+                if let TxnOp::Put(put) = &mut branch.ops[*place] {
+                    put.lease = lease;
+                }
+            }
+        }
+        Ok(self.request())
+    }
+
+    fn request(self) -> (TxnRequest, BranchParts) {
         let request = TxnRequest::new()
             .when(self.compare)
             .and_then(self.success.ops)
@@ -167,8 +199,8 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// `value("KEY") = "VALUE"` and its kin.
-fn comparison(line: &[u8]) -> Result<Compare, String> {
+/// `value("KEY") = "VALUE"` and its kin; and the lease, if it is compared with one that is to be asked for.
+fn comparison(line: &[u8]) -> Result<(Compare, Option<LeaseText>), String> {
     let form = || {
         "a comparison is written as value(\"KEY\") = \"VALUE\"; also version, create, mod and lease, \
          and !=, < and >"
@@ -195,40 +227,62 @@ fn comparison(line: &[u8]) -> Result<Compare, String> {
     if !rest.0.is_empty() {
         return Err("unexpected text after the comparison: write one per line".to_owned());
     }
-    let number = |radix| {
+    let number = || {
         let text = std::str::from_utf8(&given).unwrap_or_default();
-        let number = match radix {
-            16 => read_id(text).and_then(|id| i64::try_from(id).ok()),
-            _ => text.parse().ok(),
-        };
-        number.ok_or_else(|| {
-            let given = String::from_utf8_lossy(&given).into_owned();
-            match radix {
-                16 => format!("{given:?} is not a lease id: write it in hexadecimal"),
-                _ => format!("{given:?} is not a number: versions and revisions are numbers"),
-            }
+        text.parse().map_err(|_| {
+            let given = String::from_utf8_lossy(&given);
+            format!("{given:?} is not a number: versions and revisions are numbers")
         })
     };
     let key = Bytes::from(key);
-    Ok(match target {
+    let compare = match target {
         b"value" | b"val" => Compare::value(key, op, given),
-        b"version" | b"ver" => Compare::version(key, op, number(10)?),
-        b"create" | b"c" => Compare::create_revision(key, op, number(10)?),
-        b"mod" | b"m" => Compare::mod_revision(key, op, number(10)?),
-        b"lease" => Compare::lease(key, op, number(16)?),
+        b"version" | b"ver" => Compare::version(key, op, number()?),
+        b"create" | b"c" => Compare::create_revision(key, op, number()?),
+        b"mod" | b"m" => Compare::mod_revision(key, op, number()?),
+        b"lease" => {
+            let (id, lease) = compared_lease(&given)?;
+            return Ok((Compare::lease(key, op, id), lease));
+        }
         _ => return Err(form()),
+    };
+    Ok((compare, None))
+}
+
+/// The id that a lease is compared with, 0 for none; or the lease that is to be asked for it.
+fn compared_lease(given: &[u8]) -> Result<(i64, Option<LeaseText>), String> {
+    const NONE: &[u8] = b"0";
+    if given == NONE {
+        return Ok((0, None));
+    }
+    let text = std::str::from_utf8(given).map_err(|_| {
+        let given = String::from_utf8_lossy(given);
+        format!("{given:?} is not a lease: write its id in hexadecimal, or its name")
+    })?;
+    Ok(match parse_lease(text)? {
+        LeaseText::Id(id) => (id, None),
+        other => (0, Some(other)),
     })
 }
 
+/// An operation that was read.
+struct Operation {
+    op: TxnOp,
+    parts: Parts,
+    /// The lease of a put that is to be asked for.
+    lease: Option<LeaseText>,
+}
+
 /// `put KEY VALUE` and its kin, and what is to be shown of the answer.
-fn operation(line: &[u8]) -> Result<(TxnOp, Parts), String> {
+fn operation(line: &[u8]) -> Result<Operation, String> {
     let line = Line::try_parse_from(words(line)?).map_err(|error| {
         let text = error.render().to_string();
         let first = text.lines().next().unwrap_or_default();
         let first = first.strip_prefix("error: ").unwrap_or(first);
         format!("{first}: an operation is put, get or del, as on the command line")
     })?;
-    Ok(match line.op {
+    let mut lease = None;
+    let (op, parts) = match line.op {
         Op::Put(PutArgs { fence, .. }) | Op::Del(DelArgs { fence, .. }) if !fence.is_empty() => {
             return Err(
                 "in a transaction a fence is one of the comparisons: create(\"KEY\") = \"TOKEN\""
@@ -237,8 +291,12 @@ fn operation(line: &[u8]) -> Result<(TxnOp, Parts), String> {
         }
         Op::Put(arguments) => {
             let no_value = || Err(Failure::usage("a put in a transaction needs its value"));
-            let put = put_request(arguments, no_value).map_err(|failure| failure.message)?;
-            (TxnOp::Put(put), Parts::All)
+            lease = arguments.lease_text();
+            let put = put_request(arguments, LeaseTarget::None, no_value);
+            (
+                TxnOp::Put(put.map_err(|failure| failure.message)?),
+                Parts::All,
+            )
         }
         Op::Get(arguments) => {
             let (range, parts) = get_request(arguments);
@@ -248,7 +306,8 @@ fn operation(line: &[u8]) -> Result<(TxnOp, Parts), String> {
             let delete = delete_request(arguments).map_err(|failure| failure.message)?;
             (TxnOp::DeleteRange(delete), Parts::All)
         }
-    })
+    };
+    Ok(Operation { op, parts, lease })
 }
 
 fn words(line: &[u8]) -> Result<Vec<OsString>, String> {
@@ -377,7 +436,7 @@ mod tests {
     use crate::cli::failure::Exit;
 
     fn read(text: &str) -> Result<TxnRequest, Failure> {
-        Script::read(text.as_bytes(), false).map(|script| script.into_request().0)
+        Script::read(text.as_bytes(), false).map(|script| script.request().0)
     }
 
     #[test]
@@ -409,7 +468,7 @@ mod tests {
 
     #[test]
     fn every_target_and_operator_reads() {
-        let compares = |text: &str| comparison(text.as_bytes()).unwrap();
+        let compares = |text: &str| comparison(text.as_bytes()).unwrap().0;
         let equal = CompareOp::Equal;
         for (text, expected) in [
             (r#"value("k") = "v""#, Compare::value("k", equal, "v")),
@@ -431,7 +490,8 @@ mod tests {
             ),
             ("c( k ) = 12", Compare::create_revision("k", equal, 12)),
             (r#"m("k)(") = "0""#, Compare::mod_revision("k)(", equal, 0)),
-            (r#"lease("k") = "1f""#, Compare::lease("k", equal, 0x1f)),
+            (r#"lease("k") = "0x1f""#, Compare::lease("k", equal, 0x1f)),
+            (r#"lease("k") = "0""#, Compare::lease("k", equal, 0)),
             (
                 r#"value("a\"\x00é\u00e9") = "\n""#,
                 Compare::value("a\"\0éé", equal, "\n"),
@@ -450,7 +510,7 @@ mod tests {
     fn operations_have_the_options_of_the_command_line() {
         let text = "\nput k 'a \"b\" \\n' --prev-kv\nget --prefix a --keys-only --limit 3\ndel x z\n\nget \"\" --from-key --print-value-only";
         let script = Script::read(text.as_bytes(), false).unwrap();
-        let (request, shown) = script.into_request();
+        let (request, shown) = script.request();
         let put = PutRequest {
             key: "k".into(),
             value: "a \"b\" \\n".into(),
@@ -499,7 +559,10 @@ mod tests {
                 1,
                 "is not a number",
             ),
-            ("lease(\"k\") = \"xyz\"", 1, "hexadecimal"),
+            ("lease(\"k\") = \"id:xyz\"", 1, "hexadecimal"),
+            ("lease(\"k\") = \"\"", 1, "or its name"),
+            ("lease(\"k\") = \"\\xff\"", 1, "or its name"),
+            ("\nput k v --lease id:xyz", 2, "hexadecimal"),
             ("value(\"k) = \"1\"", 1, "a quote is not closed"),
             ("value(\"k\") = \"1", 1, "a quote is not closed"),
             ("value(\"\\q\") = \"1\"", 1, "an escape"),

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::json::{fields, line, row, with_header};
 use super::table::{Align, table};
 use super::text::{View, escaped};
-use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRevokeResponse, ResponseHeader};
+use crate::api::{LeaseGrantResponse, LeaseInfo, LeaseRef, LeaseRevokeResponse, ResponseHeader};
 use crate::cli::arguments::Format;
+use crate::client::{LeaseEndCause, LeaseEvent};
 
 /// The reply to a grant.
 ///
@@ -27,9 +28,7 @@ pub fn granted(
         granted.id,
         seconds(granted.ttl_ms)
     );
-    if !granted.name.is_empty() {
-        sentence.push_str(&format!(" name({})", granted.name));
-    }
+    sentence.push_str(&named(&granted.name));
     if granted.ttl_ms != granted.requested_ttl_ms {
         sentence.push_str(&format!(
             ", asked for {}",
@@ -142,6 +141,73 @@ pub fn time_to_live(
         };
     }
     show(out, view, &sentence, header, document(info))
+}
+
+/// What happened to a lease that is watched.
+///
+/// # Errors
+/// Those of `out`.
+pub fn watched(out: &mut impl Write, view: View, event: &LeaseEvent) -> io::Result<()> {
+    let (what, info) = match event {
+        LeaseEvent::Present(info) => ("present", info),
+        LeaseEvent::Granted(info) => ("granted", info),
+        LeaseEvent::Renewed(info) => ("renewed", info),
+        LeaseEvent::Extended(info) => ("extended", info),
+        LeaseEvent::TtlChanged(info) => ("ttl_changed", info),
+        LeaseEvent::Ended { lease, name, cause } => return ended(out, view, *lease, name, *cause),
+    };
+    let mut told = document(info);
+    told["event"] = what.into();
+    let sentence = format!(
+        "lease {:016x} {}, TTL({}), remaining({}){}",
+        info.id,
+        match event {
+            LeaseEvent::TtlChanged(_) => "has another TTL",
+            _ => what,
+        },
+        seconds(info.granted_ttl_ms),
+        remaining(info),
+        named(&info.name),
+    );
+    show_event(out, view, &sentence, &told)
+}
+
+fn ended(
+    out: &mut impl Write,
+    view: View,
+    lease: LeaseRef,
+    name: &str,
+    cause: LeaseEndCause,
+) -> io::Result<()> {
+    let told = json!({
+        "event": "ended",
+        "id": lease.id,
+        "grant_index": lease.grant_index,
+        "name": name,
+        "cause": match cause {
+            LeaseEndCause::Expired => "expired",
+            LeaseEndCause::Revoked => "revoked",
+            LeaseEndCause::Unknown => "unknown",
+        },
+    });
+    let sentence = format!("lease {:016x} ended: {cause}{}", lease.id, named(name));
+    show_event(out, view, &sentence, &told)
+}
+
+/// How a sentence ends about a lease that has a name.
+fn named(name: &str) -> String {
+    match name {
+        "" => String::new(),
+        name => format!(" name({name})"),
+    }
+}
+
+fn show_event(out: &mut impl Write, view: View, sentence: &str, told: &Value) -> io::Result<()> {
+    match view.format {
+        Format::Json => line(out, told),
+        Format::Fields => fields(out, told),
+        Format::Table | Format::Simple => writeln!(out, "{sentence}"),
+    }
 }
 
 /// Many leases.

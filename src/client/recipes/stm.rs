@@ -17,10 +17,10 @@ use bytes::Bytes;
 
 use super::entry::current;
 use crate::api::{
-    Compare, CompareOp, Error, ErrorKind, Fence, KeyRange, LeaseRef, LeaseTarget, PutRequest,
-    RangeRequest, TxnOp, TxnOpResponse, TxnRequest,
+    Compare, CompareOp, Error, ErrorKind, Fence, KeyRange, LeaseTarget, PutRequest, RangeRequest,
+    TxnOp, TxnOpResponse, TxnRequest,
 };
-use crate::client::{Client, GetOptions, RetryPolicy, TxnOptions};
+use crate::client::{Client, GetOptions, RetryPolicy, TxnOptions, WhichLease};
 use crate::sync::{Mutex, MutexGuard};
 
 /// What another client may change while a transaction runs, without a conflict.
@@ -400,9 +400,9 @@ impl Transaction {
         &self,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
-        lease: impl Into<LeaseRef>,
+        lease: impl Into<WhichLease>,
     ) {
-        self.write(key, value, LeaseTarget::Lease(lease.into()));
+        self.write(key, value, lease.into().into());
     }
 
     /// Deletes a key, at the commit.

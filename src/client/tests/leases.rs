@@ -1,6 +1,7 @@
 //! Keepers of leases, against servers that do as they are told.
 
 use super::*;
+use crate::api::LeaseTarget;
 use crate::client::{KeepAliveEvent, LeaseGrantOptions, LeaseKeeper, LostCause};
 use crate::clock::SystemClock;
 use crate::time::Clock;
@@ -325,6 +326,61 @@ fn t14_a_keeper_of_an_id_names_the_grant_from_its_first_renewal_on() {
         while named().last() != Some(pinned) {
             assert_eq!(named().last(), Some(LeaseRef::id(3)));
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+/// T14: the next lease of that name is another's.
+#[test]
+fn t14_what_is_done_to_a_lease_by_its_name_is_done_to_the_grant_that_was_found() {
+    run(async {
+        let authority = Authority::new();
+        let node = fake(&authority, "n1", healthy("n1"));
+        let client = connect(&authority, &[&node]).await;
+        let leases = client.lease();
+        let asked = || {
+            let calls = node.calls();
+            let requests: Vec<Request> =
+                calls.into_iter().map(|frame| frame.call.request).collect();
+            requests
+        };
+        let look_up = Request::LeaseNamed { name: "n".into() };
+        assert_eq!(leases.named("n").await.unwrap(), NAMED);
+        leases.keep_alive_once("n").await.unwrap();
+        leases.revoke("n").await.unwrap();
+        let longer = Duration::from_secs(60);
+        leases.update_ttl("n".to_owned(), longer).await.unwrap();
+        let expected = [
+            look_up.clone(),
+            look_up.clone(),
+            Request::LeaseKeepAlive(vec![NAMED]),
+            look_up.clone(),
+            Request::LeaseRevoke(NAMED),
+            look_up.clone(),
+            Request::LeaseUpdateTtl {
+                lease: NAMED,
+                ttl_ms: 60_000,
+            },
+        ];
+        assert_eq!(asked(), expected);
+        let keeper = leases.keep_alive("n").await.unwrap();
+        assert_eq!(keeper.lease(), NAMED);
+        drop(keeper);
+        // What the fake says of it is another grant.
+        let error = leases.time_to_live("n", None).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::LeaseNotFound);
+        assert!(leases.time_to_live(NAMED.id, None).await.is_ok());
+        // A write finds it when it takes effect.
+        let on_it = PutOptions::new().with_lease("n");
+        client.put("k", "v", Some(on_it)).await.unwrap();
+        let put = asked().pop();
+        assert!(
+            matches!(&put, Some(Request::Put(put)) if put.lease == LeaseTarget::Name("n".into())),
+            "{put:?}"
+        );
+        for bad in ["", &"n".repeat(256)] {
+            let error = leases.named(bad).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::InvalidArgument);
         }
     });
 }

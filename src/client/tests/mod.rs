@@ -318,6 +318,12 @@ fn not_leader(leader: Option<(NodeId, &str)>) -> Reaction {
 /// What a healthy leader grants: its leases are renewed within the patience of a test.
 const TTL_MS: u64 = 600;
 
+/// The lease that has any name, at a healthy leader.
+const NAMED: LeaseRef = LeaseRef {
+    id: 9,
+    grant_index: 9,
+};
+
 fn reply_to(call: &ClientFrame, result: Result<Response, Error>) -> ServerFrame {
     ServerFrame {
         request_id: call.request_id,
@@ -373,6 +379,7 @@ fn answer(name: &str, frame: &ClientFrame) -> Result<Response, Error> {
         Request::LeaseUpdateTtl { .. } => ResponseBody::LeaseUpdateTtl { ttl_ms: TTL_MS },
         Request::LeaseTimeToLive { .. } => ResponseBody::LeaseTimeToLive(Box::default()),
         Request::LeaseList(_) => ResponseBody::LeaseList(LeaseListResponse::default()),
+        Request::LeaseNamed { .. } => ResponseBody::LeaseNamed(NAMED),
         Request::PutWithNewLease(..) => {
             let mut both = PutWithNewLeaseResponse::default();
             (both.grant.id, both.grant.ttl_ms) = (9, TTL_MS);

@@ -107,6 +107,29 @@ fn s3_of_two_grants_of_one_name_or_id_the_first_in_the_log_succeeds() {
 }
 
 #[test]
+fn t14_a_name_finds_the_grant_that_has_it_now() {
+    let mut machine = Machine::default();
+    let named = |machine: &Machine, name: &str| named_lease(&machine.store, name).unwrap();
+    assert_eq!(
+        named(&machine, "n").unwrap_err().kind,
+        ErrorKind::LeaseNotFound
+    );
+    let first = machine.grant(7, "n");
+    machine.grant(8, "nn");
+    let lease = LeaseRef {
+        id: 7,
+        grant_index: first.grant_index,
+    };
+    assert_eq!(named(&machine, "n"), Ok(lease));
+    machine.revoke(7);
+    assert!(named(&machine, "n").is_err(), "a prefix is not the name");
+    let second = machine.grant(7, "n");
+    let again = named(&machine, "n").unwrap();
+    assert_eq!(again.grant_index, second.grant_index);
+    assert_ne!(again, lease, "of the same id and name");
+}
+
+#[test]
 fn an_id_that_a_client_took_before_is_not_given_by_the_log() {
     let mut machine = Machine::default();
     machine.grant(2, "");

@@ -44,6 +44,8 @@ pub(super) enum Query {
     Auth(Arc<AuthRequest>),
     /// The alarms that are raised.
     Alarms,
+    /// The lease that has this name.
+    LeaseNamed(Arc<str>),
 }
 
 impl Query {
@@ -58,6 +60,7 @@ impl Query {
                 Some(Self::Auth(Arc::new(auth.clone())))
             }
             Request::AlarmList => Some(Self::Alarms),
+            Request::LeaseNamed { name } => Some(Self::LeaseNamed(name.as_str().into())),
             _ => None,
         }
     }
@@ -71,6 +74,7 @@ impl Query {
             Self::Snapshot(_) => "snapshot",
             Self::Auth(auth) => auth.spec().name,
             Self::Alarms => Request::AlarmList.spec().name,
+            Self::LeaseNamed(_) => "lease_named",
         }
     }
 
@@ -83,6 +87,9 @@ impl Query {
             Self::Snapshot(call) => Request::Snapshot(*call),
             Self::Auth(auth) => Request::Auth(AuthRequest::clone(auth)),
             Self::Alarms => Request::AlarmList,
+            Self::LeaseNamed(name) => Request::LeaseNamed {
+                name: name.to_string(),
+            },
         }
     }
 
@@ -262,7 +269,7 @@ impl Scan {
         match &self.query {
             Query::Range(_) | Query::Page(_) => operations[OperationKind::Range].increment(1),
             Query::Txn(_) => operations[OperationKind::Txn].increment(1),
-            Query::Snapshot(_) | Query::Auth(_) | Query::Alarms => {}
+            Query::Snapshot(_) | Query::Auth(_) | Query::Alarms | Query::LeaseNamed(_) => {}
         }
         Ok(match &self.query {
             Query::Range(range) => {
@@ -296,6 +303,9 @@ impl Scan {
             }
             .map(ResponseBody::Auth),
             Query::Alarms => Ok(ResponseBody::Alarms(crate::kv::alarms(&snapshot)?)),
+            Query::LeaseNamed(name) => {
+                crate::kv::named_lease(&snapshot, name)?.map(ResponseBody::LeaseNamed)
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What the fields of `-o json` mean, by name, or by verb and place where one name means two things.
 
 /// Verbs of which a program reads more than one document, or that have something else to say.
-pub(super) const NOTES: [(&str, &str); 11] = [
+pub(super) const NOTES: [(&str, &str); 12] = [
     (
         "watch",
         "A document in each line: one for each revision with changes, and one for each notice.",
@@ -9,6 +9,11 @@ pub(super) const NOTES: [(&str, &str); 11] = [
     (
         "lease keep-alive",
         "A document in a line after each renewal; with `--once` one.",
+    ),
+    (
+        "lease watch",
+        "A document in each line, for each event; one whose `event` is `ended` has a `cause`, and the others have what \
+         `lease timetolive` shows.",
     ),
     (
         "lease list",
@@ -109,6 +114,15 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     (
         "notice",
         "what it is, if it is no change: `state`, `created`, `synced`, `progress`, `resumed` or `restarted`",
+    ),
+    (
+        "event",
+        "what happened: `present` (it was there at the first look), `granted`, `renewed`, `extended`, `ttl_changed` or \
+         `ended`",
+    ),
+    (
+        "lease watch: cause",
+        "why it ended: `expired`, `revoked`, or `unknown` where the leader no longer knows",
     ),
     ("type", "`PUT` or `DELETE`"),
     ("kv", "the key after the change"),
