@@ -69,6 +69,11 @@ pub(crate) fn every_request() -> Vec<Request> {
     all
 }
 
+/// One of each kind of error, with nothing in its fields.
+pub(crate) fn every_error_kind() -> impl Iterator<Item = ErrorKind> {
+    (0..0x80_u8).map_while(|number| postcard::from_bytes(&[number, 0, 0, 0, 0]).ok())
+}
+
 /// One of each request about users and roles; none concerns the requesting user.
 pub(crate) fn every_auth_request() -> Vec<AuthRequest> {
     let (name, role) = ("other".to_owned(), "theirs".to_owned());

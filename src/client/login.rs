@@ -12,6 +12,7 @@ use crate::api::{
     AuthRequest, AuthResponse, Error, ErrorKind, Outcome, Request, ResponseBody, Secret,
 };
 use crate::client::link::Link;
+use crate::client::retry_rule::RetryRule;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The credentials to log in with.
@@ -43,12 +44,9 @@ impl Login {
 
     /// Whether logging in (again) on `link` may help after this error.
     pub(super) fn may_help(&self, link: &Link, error: &Error) -> bool {
-        match error.kind {
-            ErrorKind::Unauthenticated | ErrorKind::TokenExpired => true,
-            // Access control was turned on after the connection was made.
-            ErrorKind::PermissionDenied => !link.is_logged_in(),
-            _ => false,
-        }
+        let may_help = RetryRule::of(&error.kind) == RetryRule::AfterLogin;
+        // Access control may have been turned on after the connection was made.
+        may_help && (error.kind != ErrorKind::PermissionDenied || !link.is_logged_in())
     }
 
     /// Authenticates the client on the connection `link`.

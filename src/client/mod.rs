@@ -64,6 +64,7 @@ mod range_stream;
 pub mod recipes;
 mod request;
 mod response;
+mod retry_rule;
 mod route;
 mod selector;
 mod sequence;
@@ -108,6 +109,7 @@ pub use response::{
     CasResponse, CompactionResponse, DeleteResponse, GetResponse, PutResponse,
     SequentialPutResponse, StatusResponse, TxnResponse,
 };
+pub use retry_rule::RetryRule;
 pub use snapshot::{SnapshotOptions, SnapshotStream};
 pub use stream::Items;
 pub use watch::{WatchOptions, Watcher};

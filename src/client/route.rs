@@ -32,6 +32,7 @@ use crate::client::link::{BrokenCause, Link, LinkFailure};
 use crate::client::newest::{may_be_old, may_fall_back};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
+use crate::client::retry_rule::RetryRule;
 use crate::client::session::Ticket;
 use crate::sync::Mutex;
 use crate::transport::ConnectionLost;
@@ -422,22 +423,16 @@ impl Router {
                 progress.logins += 1;
                 Verdict::Again(error.clone(), Next::Redirected)
             }
-            Err(refusal) => match &refusal.kind {
-                ErrorKind::SlowDown { retry_after_ms } => {
-                    let wait = Duration::from_millis(u64::from(*retry_after_ms));
-                    Verdict::Again(refusal, Next::After(wait))
-                }
+            Err(refusal) => match RetryRule::of(&refusal.kind) {
+                RetryRule::AfterWait(wait) => Verdict::Again(refusal, Next::After(wait)),
                 // The node may know too little, or no leader; another may know more.
-                ErrorKind::NoLeader
-                | ErrorKind::NotLeader { .. }
-                | ErrorKind::LeaderChanged
-                | ErrorKind::QuorumTimeout
-                | ErrorKind::Unavailable
-                | ErrorKind::ConnectionLost => {
+                RetryRule::AtLeader | RetryRule::Elsewhere => {
                     self.forget(address);
                     Verdict::Again(refusal, Next::Elsewhere)
                 }
-                _ => Verdict::Final(refusal),
+                RetryRule::AfterLogin | RetryRule::NextElsewhere | RetryRule::Never => {
+                    Verdict::Final(refusal)
+                }
             },
         })
     }
@@ -567,41 +562,37 @@ impl Router {
 
     /// Handles an error reply of the node.
     fn refused(&self, error: Error, target: &str, link: &Link, progress: &mut Progress) -> Verdict {
-        let next = match &error.kind {
-            ErrorKind::NotLeader { leader, address } => {
-                let hint = self.hinted(*leader, address.as_deref());
-                if self.follow(*leader, hint, target, link.member_id()) {
-                    Next::Redirected
-                } else {
-                    Next::Elsewhere
-                }
-            }
-            ErrorKind::SlowDown { retry_after_ms } => {
-                Next::After(Duration::from_millis(u64::from(*retry_after_ms)))
-            }
-            // Another node may be able to serve what this one cannot.
-            ErrorKind::NoLeader
-            | ErrorKind::LeaderChanged
-            | ErrorKind::QuorumTimeout
-            | ErrorKind::Unavailable
-            // Of a node that forwards, to its leader.
-            | ErrorKind::ConnectionLost
-            | ErrorKind::Corrupt => {
+        let next = match RetryRule::of(&error.kind) {
+            RetryRule::AtLeader => self.at_leader(&error, target, link),
+            RetryRule::AfterWait(wait) => Next::After(wait),
+            RetryRule::Elsewhere => {
                 self.forget(target);
                 Next::Elsewhere
             }
-            ErrorKind::DeadlineExceeded | ErrorKind::FutureRevision => {
-                // It lags, is slow, or leads no more: the next request asks elsewhere who leads.
+            RetryRule::NextElsewhere => {
                 self.forget(target);
                 return Verdict::Final(error);
             }
-            _ => return Verdict::Final(error),
+            // Logging in was tried, or there is no user to log in.
+            RetryRule::AfterLogin | RetryRule::Never => return Verdict::Final(error),
         };
         if !progress.failed.may_repeat_after(error.outcome) {
             return Verdict::Final(error);
         }
         progress.failed.failed(error.outcome);
         Verdict::Again(error, next)
+    }
+
+    /// At the leader that an error names, if that is worth following.
+    fn at_leader(&self, error: &Error, target: &str, link: &Link) -> Next {
+        let ErrorKind::NotLeader { leader, address } = &error.kind else {
+            return Next::Elsewhere;
+        };
+        let hint = self.hinted(*leader, address.as_deref());
+        match self.follow(*leader, hint, target, link.member_id()) {
+            true => Next::Redirected,
+            false => Next::Elsewhere,
+        }
     }
 
     /// Handles a connection that broke, or a deadline that passed, before a reply arrived.
@@ -962,10 +953,8 @@ impl Verdict {
     /// No connection: nothing was sent, so any request may be retried, unless the error is
     /// permanent.
     fn unreachable(error: Error, waited: bool) -> Self {
-        match error.kind {
-            ErrorKind::InvalidArgument | ErrorKind::Unauthenticated | ErrorKind::TokenExpired => {
-                Self::Final(error)
-            }
+        match RetryRule::of_connecting(&error.kind) {
+            RetryRule::Never => Self::Final(error),
             _ if waited => Self::Again(error, Next::ElsewhereNow),
             _ => Self::Again(error, Next::Elsewhere),
         }

@@ -75,6 +75,7 @@ fn every_help_is_as_it_was() {
 #[test]
 fn every_error_is_explained() {
     check_file("docs/reference/errors.md", &references::errors());
+    check_file("docs/reference/retries.md", &references::retries());
 }
 
 #[test]

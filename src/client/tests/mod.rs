@@ -8,6 +8,7 @@ mod namespaces;
 mod outages;
 mod queues;
 mod recipes;
+mod retries;
 mod sessions;
 mod stm;
 mod store;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use leasehold::api::{Error, ErrorKind};
+use leasehold::api::{Attempts, Error, ErrorKind, Outcome, RequestKind, Safety, Spec};
 use leasehold::cli;
 use leasehold::cli::arguments::CONNECTION_HEADING;
 use leasehold::cli::failure::{Exit, Failure};
+use leasehold::client::RetryRule;
 use leasehold::server::config::{Config, SETTINGS, environment_variable};
 
 use super::meanings::REMEDIES;
@@ -255,6 +256,125 @@ pub(super) fn errors() -> String {
         "the number in the words is the number"
     );
     out
+}
+
+/// Kinds of requests by how often they may be sent.
+const SAFETIES: [(Safety, &str); 3] = [
+    (Safety::Repeatable, "read, renewal"),
+    (Safety::Numbered, "write in a session"),
+    (Safety::Once, "other write"),
+];
+
+/// Errors that a connection may fail with before anything is sent.
+const OF_CONNECTING: [ErrorKind; 7] = [
+    ErrorKind::ConnectFailed,
+    ErrorKind::ConnectionLost,
+    ErrorKind::TlsHandshake,
+    ErrorKind::ClusterMismatch,
+    ErrorKind::Unauthenticated,
+    ErrorKind::TokenExpired,
+    ErrorKind::InvalidArgument,
+];
+
+pub(super) fn retries() -> String {
+    let mut out = format!(
+        "# Retries of the SDK\n\n{MADE}\nAn attempt that failed is followed by another when two things hold: its \
+         error says that another attempt may succeed ([by error](#by-error)), and the request is safe to send again \
+         ([by effect](#by-effect)). Between attempts there is a back-off, which a new connection or a leader that has \
+         answered ends early; `RetryPolicy` sets it and the most attempts. Nothing is sent after the deadline of the \
+         request. What an error *means* is in [errors.md](errors.md). `RetryRule::of` and `Attempts` are these tables as \
+         functions.\n\n## By error\n\nOf a node that answered with it.\n\n\
+         | Code | Sent again |\n|---|---|\n"
+    );
+    for variant in variants(include_str!("../../../src/api/error.rs"), "ErrorKind") {
+        let kind = kind_of(&variant);
+        let (code, rule) = (kind.code(), words_of(RetryRule::of(&kind)));
+        writeln!(out, "| `{code}` | {rule} |").unwrap();
+    }
+    out.push_str(
+        "\n## Without an answer\n\nA connection that breaks, or falls silent, while a request is on its way counts as \
+         `LH-CONNECTION-LOST`, at another node after a back-off; its outcome is *unknown* for a write of which anything \
+         was sent, and *not applied* otherwise. The deadline counts as `LH-DEADLINE-EXCEEDED`, likewise. Where no \
+         connection could be made nothing was sent, so every request is safe to send again:\n\n\
+         | Code of the attempt to connect | Sent again |\n|---|---|\n",
+    );
+    for kind in OF_CONNECTING {
+        let (code, rule) = (kind.code(), words_of(RetryRule::of_connecting(&kind)));
+        writeln!(out, "| `{code}` | {rule} |").unwrap();
+    }
+    out.push_str(
+        "\n## By effect\n\nWhat one attempt may have done stays possible, whatever becomes of those after it: a write \
+         that fails says *not applied* only if that holds for all of its attempts.\n\n\
+         | Request | An attempt said | Sent again | If no attempt succeeds, the request says |\n|---|---|---|---|\n",
+    );
+    for (safety, what) in SAFETIES {
+        for outcome in [Outcome::NotApplied, Outcome::Unknown] {
+            let mut attempts = Attempts::new(safety);
+            let again = match attempts.may_repeat_after(outcome) {
+                true => "yes",
+                false => "",
+            };
+            let last = attempts.outcome(outcome);
+            attempts.failed(outcome);
+            let after_another = attempts.outcome(Outcome::NotApplied);
+            assert_eq!(last, after_another, "whichever attempt it was");
+            let (said, says) = (words_of_outcome(outcome), words_of_outcome(last));
+            writeln!(out, "| {what} | {said} | {again} | {says} |").unwrap();
+        }
+    }
+    out.push_str(
+        "\n## By request\n\nA client has a session unless it was made `with_exactly_once(false)`, and numbers its \
+         writes in it. From the command line that is `--exactly-once`.\n\n\
+         | Request | What it is | Without a session | In a session |\n|---|---|---|---|\n",
+    );
+    for spec in Spec::all() {
+        let kind = match spec.kind {
+            RequestKind::Write => "write",
+            RequestKind::Read | RequestKind::LeaseRead | RequestKind::MemberList => "read",
+            RequestKind::KeepAlive => "renewal",
+            RequestKind::MemberChange => "change of members",
+            RequestKind::Transfer => "hand-over",
+            RequestKind::Watch | RequestKind::Node | RequestKind::Login => "about one node",
+        };
+        let [without, within] = [false, true].map(|is_numbered| match spec.safety(is_numbered) {
+            Safety::Repeatable => "as a read",
+            Safety::Numbered => "as a write in a session",
+            Safety::Once => "as another write",
+        });
+        let row = format!("| `{}` | {kind} | {without} | {within} |\n", spec.name);
+        // Some have two lines of the table that differ in nothing that matters here.
+        if !out.ends_with(&row) {
+            out.push_str(&row);
+        }
+    }
+    out
+}
+
+fn words_of(rule: RetryRule) -> &'static str {
+    match rule {
+        RetryRule::AtLeader => {
+            "at the leader that it names, at once the first time; at another node if it names none that can be \
+             reached, after a back-off"
+        }
+        RetryRule::AfterWait(_) => {
+            "at the same node, after the wait that it asks for, or a back-off if that is longer"
+        }
+        RetryRule::Elsewhere => "at another node if there is one, after a back-off",
+        RetryRule::AfterLogin => {
+            "at the same node at once, when the client has logged in there, if it has a user; else not"
+        }
+        RetryRule::NextElsewhere => "no; the next request begins at another node",
+        RetryRule::Never => "no",
+        other => panic!("say what {other:?} means"),
+    }
+}
+
+fn words_of_outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::NotApplied => "not applied",
+        Outcome::Applied => "applied",
+        Outcome::Unknown => "unknown",
+    }
 }
 
 pub(super) fn command_line() -> String {
