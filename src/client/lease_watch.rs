@@ -126,10 +126,10 @@ impl fmt::Display for LeaseEndCause {
 #[derive(Debug)]
 pub struct LeaseWatcher {
     leases: LeaseClient,
-    watched: Watched,
+    watched: Selection,
     options: LeaseWatchOptions,
     /// Those that were found at the last look, or that were given as known.
-    seen: BTreeMap<LeaseRef, Option<Seen>>,
+    seen: BTreeMap<LeaseRef, Option<Sighting>>,
     /// Those that the program was told of, or has given.
     told: BTreeSet<LeaseRef>,
     /// What is yet to be told.
@@ -141,7 +141,7 @@ pub struct LeaseWatcher {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watched {
+enum Selection {
     One(LeaseRef),
     /// The one that is over.
     Nothing,
@@ -150,14 +150,14 @@ enum Watched {
 
 /// What the last look found of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct Sighting {
     name: String,
     ttl_ms: u64,
     renewals: Option<u64>,
     is_extended: bool,
 }
 
-impl Seen {
+impl Sighting {
     fn of(info: &LeaseInfo) -> Self {
         Self {
             name: info.name.clone(),
@@ -208,7 +208,7 @@ impl LeaseClient {
         if lease.grant_index == 0 {
             lease.grant_index = self.look_at(lease).await?.grant_index;
         }
-        Ok(LeaseWatcher::new(self, Watched::One(lease), options))
+        Ok(LeaseWatcher::new(self, Selection::One(lease), options))
     }
 
     /// Watches all leases, or those of an owner or with a prefix of their names.
@@ -232,7 +232,7 @@ impl LeaseClient {
     /// # });
     /// ```
     pub fn watch_all(&self, options: Option<LeaseWatchOptions>) -> LeaseWatcher {
-        LeaseWatcher::new(self, Watched::All, options)
+        LeaseWatcher::new(self, Selection::All, options)
     }
 
     /// How a lease is, as the leader knows it.
@@ -243,16 +243,16 @@ impl LeaseClient {
 }
 
 impl LeaseWatcher {
-    fn new(leases: &LeaseClient, watched: Watched, options: Option<LeaseWatchOptions>) -> Self {
+    fn new(leases: &LeaseClient, watched: Selection, options: Option<LeaseWatchOptions>) -> Self {
         let options = options.unwrap_or_default();
         let is_watched = |lease: &LeaseRef| match watched {
-            Watched::One(one) => one == *lease,
-            Watched::All => true,
-            Watched::Nothing => false,
+            Selection::One(one) => one == *lease,
+            Selection::All => true,
+            Selection::Nothing => false,
         };
         let known: BTreeSet<LeaseRef> = options.known.iter().copied().filter(is_watched).collect();
         let mut seen: BTreeMap<_, _> = known.iter().map(|lease| (*lease, None)).collect();
-        if let Watched::One(lease) = watched {
+        if let Selection::One(lease) = watched {
             seen.entry(lease).or_default();
         }
         Self {
@@ -281,7 +281,7 @@ impl LeaseWatcher {
                 self.tell(&event);
                 return Some(Ok(event));
             }
-            if self.watched == Watched::Nothing {
+            if self.watched == Selection::Nothing {
                 return None;
             }
             if let Some(due) = self.due {
@@ -326,12 +326,12 @@ impl LeaseWatcher {
         self.has_looked = true;
         for info in found {
             let lease = grant_of(&info);
-            let now = Seen::of(&info);
+            let now = Sighting::of(&info);
             let before = self.seen.insert(lease, Some(now.clone()));
             let event = match before {
                 Some(Some(before)) => change(&before, &now, self.options.renewals),
                 _ if self.told.contains(&lease) => None,
-                _ if is_first || self.watched != Watched::All => Some(Change::Present),
+                _ if is_first || self.watched != Selection::All => Some(Change::Present),
                 _ => Some(Change::Granted),
             };
             self.events.extend(event.map(|event| event.of(info)));
@@ -341,8 +341,8 @@ impl LeaseWatcher {
             let name = seen.map(|seen| seen.name).unwrap_or_default();
             self.events
                 .push_back(LeaseEvent::Ended { lease, name, cause });
-            if self.watched == Watched::One(lease) {
-                self.watched = Watched::Nothing;
+            if self.watched == Selection::One(lease) {
+                self.watched = Selection::Nothing;
             }
         }
         Ok(())
@@ -351,13 +351,13 @@ impl LeaseWatcher {
     /// The watched leases that are there.
     async fn find(&self) -> Result<Vec<LeaseInfo>, Error> {
         match self.watched {
-            Watched::Nothing => Ok(Vec::new()),
-            Watched::One(lease) => match self.leases.look_at(lease).await {
+            Selection::Nothing => Ok(Vec::new()),
+            Selection::One(lease) => match self.leases.look_at(lease).await {
                 Ok(info) => Ok(vec![info]),
                 Err(error) if error.kind == ErrorKind::LeaseNotFound => Ok(Vec::new()),
                 Err(error) => Err(error),
             },
-            Watched::All => {
+            Selection::All => {
                 let options = LeaseListOptions::new()
                     .with_owner(self.options.owner.clone())
                     .with_name_prefix(self.options.name_prefix.clone())
@@ -411,7 +411,7 @@ impl Change {
 
 /// What has become of a lease since the look before; the rarest of what has. A leader that has given all leases their
 /// time again counts renewals from zero.
-fn change(before: &Seen, now: &Seen, renewals: bool) -> Option<Change> {
+fn change(before: &Sighting, now: &Sighting, renewals: bool) -> Option<Change> {
     if before.ttl_ms != now.ttl_ms {
         return Some(Change::TtlChanged);
     }
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_look_is_compared_with_the_one_before() {
-        let seen = |ttl_ms, renewals, is_extended| Seen {
+        let seen = |ttl_ms, renewals, is_extended| Sighting {
             name: String::new(),
             ttl_ms,
             renewals: Some(renewals),

@@ -11,7 +11,9 @@ use crate::api::{
     Consistency, ErrorKind, LeaseGrantRequest, LeaseKept, LeaseListRequest, Request, ResponseBody,
 };
 use crate::cli::arguments::Format;
-use crate::cli::arguments::lease::{GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs, WatchArgs};
+use crate::cli::arguments::lease::{
+    GrantArgs, KeepAliveArgs, LeaseCommand, ListArgs, TimeToLiveArgs, WatchArgs,
+};
 use crate::cli::connection::Connection;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::print::{View, leases as print};
@@ -49,26 +51,7 @@ pub(super) async fn run(
             }
         }
         LeaseCommand::Timetolive(arguments) => {
-            let lease = which_lease::find(&arguments.lease, connection).await?;
-            let request = Request::LeaseTimeToLive {
-                id: lease.id,
-                keys: arguments.keys,
-            };
-            let response = connection.call(request, consistency).await?;
-            match response.body {
-                ResponseBody::LeaseTimeToLive(info) if !lease.means(info.grant_index) => {
-                    let why = "has ended, and another lease has its id";
-                    Err(Failure::new(
-                        Exit::NotFound,
-                        format!("lease {:016x} {why}", lease.id),
-                    ))
-                }
-                ResponseBody::LeaseTimeToLive(info) => {
-                    let (header, keys) = (&response.header, arguments.keys);
-                    Ok(print::time_to_live(out, view, header, keys, &info)?)
-                }
-                other => Err(unexpected(&other)),
-            }
+            time_to_live(&arguments, connection, consistency, view, out).await
         }
         LeaseCommand::List(arguments) => list(arguments, connection, consistency, view, out).await,
         LeaseCommand::Top(arguments) => {
@@ -125,6 +108,36 @@ async fn grant(
             note_another_ttl(ms(granted.requested_ttl_ms), ms(granted.ttl_ms));
             Ok(print::granted(out, view, &response.header, &granted)?)
         }
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn time_to_live(
+    arguments: &TimeToLiveArgs,
+    connection: &impl Connection,
+    consistency: Consistency,
+    view: View,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (lease, keys) = (
+        which_lease::find(&arguments.lease, connection).await?,
+        arguments.keys,
+    );
+    let request = Request::LeaseTimeToLive { id: lease.id, keys };
+    let response = connection.call(request, consistency).await?;
+    match response.body {
+        ResponseBody::LeaseTimeToLive(info) if !lease.means(info.grant_index) => {
+            let id = lease.id;
+            let why = format!("lease {id:016x} has ended, and another lease has its id");
+            Err(Failure::new(Exit::NotFound, why))
+        }
+        ResponseBody::LeaseTimeToLive(info) => Ok(print::time_to_live(
+            out,
+            view,
+            &response.header,
+            keys,
+            &info,
+        )?),
         other => Err(unexpected(&other)),
     }
 }

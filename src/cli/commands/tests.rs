@@ -520,13 +520,13 @@ fn a_transaction_has_leases_by_their_names() {
         })
     };
     let sent =
-        run("lease(k) = server1Lease\nlease(k) != 1f\n\nput k v --lease db2\n\nput k v --lease 1f");
+        run("lease(k) = server1Lease\nlease(k) != 1f\n\nput k v --lease dbx\n\nput k v --lease 1f");
     let expected = TxnRequest::new()
         .when([
             Compare::lease("k", CompareOp::Equal, 31),
             Compare::lease("k", CompareOp::NotEqual, 31),
         ])
-        .and_then([put(LeaseTarget::Name("db2".into()))])
+        .and_then([put(LeaseTarget::Name("dbx".into()))])
         .or_else([put(LeaseTarget::Lease(LeaseRef::id(31)))]);
     assert_eq!(sent, Ok(Some(Request::Txn(expected))));
     for (text, exit) in [
