@@ -76,6 +76,8 @@ pub mod blocking;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "metrics")]
+mod client_metrics;
 #[cfg(feature = "transport")]
 pub mod clock;
 #[cfg(feature = "embed")]

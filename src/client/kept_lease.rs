@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadline::now;
+use super::measure::Presence;
 use crate::api::{Error, LeaseRef};
 use crate::clock::SystemClock;
 use crate::sync::{Mutex, MutexGuard};
@@ -205,6 +206,7 @@ pub(super) struct KeptLease {
     pub(super) retry: Duration,
     pub(super) in_flight: bool,
     pub(super) at_risk: bool,
+    pub(super) _presence: Presence,
 }
 
 impl KeptLease {

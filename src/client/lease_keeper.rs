@@ -23,6 +23,8 @@ use super::kept_lease::{
     Deadline, FRACTION, KeepAliveEvent, KeepAliveOptions, KeptLease, LeaseState, LostCause, Order,
     RETRY_FIRST, SendTime, usable,
 };
+use super::measure;
+use super::measure::Presence;
 use super::route::seed;
 use super::{Client, Inner};
 use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
@@ -96,6 +98,7 @@ impl LeaseKeeper {
             retry: RETRY_FIRST,
             in_flight: false,
             at_risk: false,
+            _presence: Presence::kept_lease(),
         };
         // The task ends when the client is closed, and then the keeper reports that.
         let _ = orders.send(Order::Keep(number, Box::new(kept)));
@@ -363,16 +366,19 @@ impl Task {
             let lost = match result {
                 Ok(LeaseKept::Renewed { ttl_ms, .. }) => {
                     let ttl = Duration::from_millis(ttl_ms);
+                    measure::renewal("renewed");
                     kept.renewed(&batch.sent, ttl);
                     let interval = jittered(self.options.interval(ttl), &mut self.random);
                     kept.next = now.max(batch.sent.moment + interval);
                     None
                 }
                 Ok(LeaseKept::Undecided) => {
+                    measure::renewal("undecided");
                     kept.next = now + RETRY_FIRST;
                     None
                 }
                 Err(error) => {
+                    measure::renewal("failed");
                     let error = error.clone();
                     let _ = kept.events.try_send(KeepAliveEvent::Retrying { error });
                     kept.next = now + kept.retry.mul_f64(0.8 + 0.4 * self.random.f64());
@@ -397,6 +403,7 @@ impl Task {
     fn lose(&mut self, number: u64, cause: LostCause) {
         if let Some(kept) = self.kept.remove(&number) {
             self.wakes.remove(&(kept.next.min(kept.over), number));
+            measure::lost_lease();
             // Unless the keeper was closed in the meantime.
             kept.shared
                 .lost

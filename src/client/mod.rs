@@ -51,6 +51,7 @@ mod lease_keeper;
 mod lease_watch;
 mod link;
 mod login;
+mod measure;
 mod members;
 mod mirror;
 mod namespace;
@@ -99,6 +100,7 @@ pub use kept_lease::{KeepAliveEvent, KeepAliveOptions, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
 pub use lease_keeper::LeaseKeeper;
 pub use lease_watch::{LeaseEndCause, LeaseEvent, LeaseWatchOptions, LeaseWatcher};
+pub use measure::{CLIENT_METRICS, ClientLabels, ClientMetric, ClientRecorder};
 pub use mirror::{CopyReason, Mirror, MirrorCounts, MirrorEvent, MirrorOptions};
 pub use options::{
     CompactionOptions, ConnectOptions, DeleteOptions, GetOptions, PutOptions, RetryPolicy,
@@ -229,7 +231,13 @@ impl Client {
             options.connect_timeout,
             options.login.clone().map(Login::new),
         );
-        let router = Router::new(pool, endpoints, options.retry, options.monotonic, seed());
+        let router = Router::new(
+            pool,
+            endpoints,
+            options.retry,
+            (options.monotonic, options.spans),
+            seed(),
+        );
         let client = Self {
             inner: Arc::new(Inner {
                 options,

@@ -30,6 +30,7 @@ pub struct ConnectOptions {
     pub(super) auto_sync_interval: Duration,
     pub(super) keep_alive: KeepAliveOptions,
     pub(super) monotonic: bool,
+    pub(super) spans: bool,
 }
 
 impl Default for ConnectOptions {
@@ -47,6 +48,7 @@ impl Default for ConnectOptions {
             auto_sync_interval: Duration::from_secs(30),
             keep_alive: KeepAliveOptions::default(),
             monotonic: true,
+            spans: false,
         }
     }
 }
@@ -155,6 +157,15 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_exactly_once(mut self, exactly_once: bool) -> Self {
         self.exactly_once = exactly_once;
+        self
+    }
+
+    /// Whether each request has a span of the crate `tracing`, `leasehold.request` at level INFO, within the span that
+    /// the caller is in. Its fields are `method`, and at the end `outcome`, `code` and `attempts` of one that failed, and the
+    /// `member` that answered; never a key, a value or a user. Default: false.
+    #[must_use]
+    pub fn with_spans(mut self, spans: bool) -> Self {
+        self.spans = spans;
         self
     }
 

@@ -15,6 +15,7 @@ use crate::client::credentials::Credentials;
 use crate::client::link::Link;
 use crate::client::login;
 use crate::client::login::Login;
+use crate::client::measure;
 use crate::client::newest::NewestRevisions;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{
@@ -219,6 +220,7 @@ impl Pool {
         address: &str,
         dialled: Result<Arc<Link>, Error>,
     ) -> Result<Arc<Link>, Error> {
+        measure::connected(dialled.is_ok());
         let mut entries = self.lock();
         let entry = entries.entry(address.to_string()).or_default();
         entry.dialling = None;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::deadline::{deadline_after, now, remaining, timeout_ms, within};
 use crate::api::{
@@ -29,6 +30,7 @@ use crate::client::addresses::Addresses;
 use crate::client::home::{HOME_PATIENCE, Home};
 use crate::client::known_node::KnownNode;
 use crate::client::link::{BrokenCause, Link, LinkFailure};
+use crate::client::measure::{Measurement, name_of};
 use crate::client::newest::{may_be_old, may_fall_back};
 use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
@@ -117,6 +119,8 @@ pub(super) struct Router {
     retry: RetryPolicy,
     /// No read falls back behind what was seen.
     is_monotonic: bool,
+    /// Each request has a span of its own.
+    has_spans: bool,
     /// The leader when the member list was last requested, and the time of that.
     refreshed: Mutex<Option<(NodeId, Instant)>>,
     leader: ArcSwapOption<KnownNode>,
@@ -164,7 +168,7 @@ impl Router {
         pool: Arc<Pool>,
         endpoints: Vec<String>,
         retry: RetryPolicy,
-        is_monotonic: bool,
+        (is_monotonic, has_spans): (bool, bool),
         seed: u64,
     ) -> Self {
         Self {
@@ -172,6 +176,7 @@ impl Router {
             addresses: Arc::new(Addresses::new(endpoints)),
             retry,
             is_monotonic,
+            has_spans,
             refreshed: Mutex::default(),
             leader: ArcSwapOption::empty(),
             home: Home::default(),
@@ -257,6 +262,8 @@ impl Router {
             return PointAttempt::Not;
         };
         let began = deadline.checked_sub(timeout).unwrap_or(deadline);
+        let mut measured = Measurement::begin("range", began);
+        measured.attempt();
         let (timeout, until) = match target {
             Target::Home(_) => (timeout.min(HOME_PATIENCE), target.until(deadline)),
             _ => (timeout, deadline),
@@ -265,10 +272,19 @@ impl Router {
         let least = link
             .newest()
             .least(self.is_monotonic && may_be_old(call.consistency));
-        let failure = match link.read_point(call, until).await {
+        let read = link.read_point(call, until);
+        let read = match self.has_spans {
+            true => in_point_span(read).await,
+            false => read.await,
+        };
+        let failure = match read {
             // Another node is asked.
-            Ok(Ok(found)) if found.header.revision < least => return PointAttempt::Not,
+            Ok(Ok(found)) if found.header.revision < least => {
+                measured.hand_over();
+                return PointAttempt::Not;
+            }
             Ok(Ok(found)) => {
+                measured.succeed();
                 link.newest().saw(found.header.revision);
                 self.learn_from_point(&found.header, &target, &link);
                 return PointAttempt::Found(found);
@@ -276,6 +292,7 @@ impl Router {
             Ok(Err(error)) => Ok(error),
             Err(broken) => Err(broken),
         };
+        measured.hand_over();
         PointAttempt::Failed(FirstAttempt {
             began,
             target,
@@ -321,7 +338,29 @@ impl Router {
         &self,
         errand: Errand<'_>,
         deadline: Instant,
+        first: Option<FirstAttempt>,
+    ) -> Result<Response, RequestFailure> {
+        let method = errand.request.method();
+        let began = first.as_ref().map_or_else(now, |first| first.began);
+        let mut measured = Measurement::begin(method, began);
+        let attempts = self.attempts(errand, deadline, first, &mut measured);
+        let result = match self.has_spans {
+            true => in_span(method, attempts).await,
+            false => attempts.await,
+        };
+        match &result {
+            Ok(_) => measured.succeed(),
+            Err(failed) => measured.fail(&failed.error),
+        }
+        result
+    }
+
+    async fn attempts(
+        &self,
+        errand: Errand<'_>,
+        deadline: Instant,
         mut first: Option<FirstAttempt>,
+        measured: &mut Measurement,
     ) -> Result<Response, RequestFailure> {
         let mut frame = ClientFrame {
             request_id: 0,
@@ -339,6 +378,7 @@ impl Router {
             self.is_monotonic && errand.only.is_none() && may_fall_back(&frame.call);
         loop {
             progress.attempts += 1;
+            measured.attempt();
             progress.news = self.pool.news();
             let verdict = if let Some(first) = first.take() {
                 progress.began = first.began;
@@ -1029,6 +1069,58 @@ impl Progress {
             unknown_before: self.failed.are_in_doubt(),
         }
     }
+}
+
+fn request_span(method: &'static str) -> tracing::Span {
+    tracing::info_span!(
+        "leasehold.request",
+        method,
+        outcome = tracing::field::Empty,
+        code = tracing::field::Empty,
+        attempts = tracing::field::Empty,
+        member = tracing::field::Empty,
+    )
+}
+
+/// Carries a request out within a span of its own, which says what came of it.
+async fn in_span(
+    method: &'static str,
+    request: impl Future<Output = Result<Response, RequestFailure>>,
+) -> Result<Response, RequestFailure> {
+    let span = request_span(method);
+    let result = request.instrument(span.clone()).await;
+    match &result {
+        Ok(response) => {
+            span.record("outcome", "ok");
+            span.record("member", tracing::field::display(response.header.member_id));
+        }
+        Err(RequestFailure { error, .. }) => {
+            span.record("outcome", name_of(error.outcome));
+            span.record("code", error.code());
+            span.record("attempts", error.tries.map_or(1, |tries| tries.attempts));
+        }
+    }
+    result
+}
+
+/// Makes the first attempt of a read of one key within a span. If it fails, those after it have another.
+async fn in_point_span<E>(
+    read: impl Future<Output = Result<Result<PointReply, Error>, E>>,
+) -> Result<Result<PointReply, Error>, E> {
+    let method = "range";
+    let span = request_span(method);
+    let result = read.instrument(span.clone()).await;
+    match &result {
+        Ok(Ok(found)) => {
+            span.record("outcome", "ok");
+            span.record("member", tracing::field::display(found.header.member_id));
+        }
+        Ok(Err(error)) => {
+            span.record("code", error.code());
+        }
+        Err(_) => {}
+    }
+    result
 }
 
 /// A seed that differs between clients, so that they do not retry in step.

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::deadline::deadline_after;
+use super::measure;
+use super::measure::Presence;
 use super::selector::{Selector, selects_keys};
 use crate::api::{
     Error, ErrorKind, KeyValue, Request, WatchCursor, WatchEnd, WatchEvent, WatchRequest,
@@ -284,6 +286,7 @@ struct Task {
     room: Arc<Semaphore>,
     buffer_bytes: usize,
     place: Arc<OpenAt>,
+    _presence: Presence,
 }
 
 /// An open watch.
@@ -372,6 +375,7 @@ impl Client {
             events,
             room: Arc::new(Semaphore::new(buffer_bytes)),
             buffer_bytes,
+            _presence: Presence::watch(),
             place: Arc::clone(&place),
         };
         let timeout = options.timeout.unwrap_or(self.inner.options.timeout);
@@ -464,6 +468,7 @@ impl Task {
                 None => WatchEvent::Restarted { cause },
             };
             self.begin(&open);
+            measure::resumed();
             self.tell(Ok(resumed));
         }
     }

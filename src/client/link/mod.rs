@@ -25,6 +25,7 @@ use crate::api::{
     Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, WatchRequest,
 };
 use crate::client::deadline::now;
+use crate::client::measure::Presence;
 use crate::client::newest::NewestRevision;
 use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
@@ -85,6 +86,7 @@ pub(super) struct Link {
     /// The leader to which the node takes requests of this connection; 0 for none.
     forwards_to: AtomicU64,
     throttle: Throttle,
+    _presence: Presence,
     /// Ends with the link.
     _tasks: JoinSet<()>,
 }
@@ -139,6 +141,7 @@ impl Link {
             is_logged_in: AtomicBool::new(false),
             forwards_to: AtomicU64::new(0),
             throttle: Throttle::default(),
+            _presence: Presence::connection(),
             _tasks: tasks,
         })
     }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::entry::current;
 use crate::api::{Error, ErrorKind, Event, EventKind, KeyValue};
+use crate::client::measure;
 use crate::client::{Client, GetOptions, WatchEvent, WatchOptions, Watcher};
 use crate::clock::SystemClock;
 use crate::sync::RwLock;
@@ -502,6 +503,8 @@ impl Keeper {
         }
         self.unreached.push_back(check);
         self.reach(revision);
+        let fresh_at = self.copy.read().view.fresh_at;
+        measure::cache_age(SystemClock.now().at_most_since(fresh_at));
         Ok(())
     }
 

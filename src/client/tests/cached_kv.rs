@@ -260,6 +260,19 @@ fn a_cache_has_what_was_there_and_what_becomes_of_it() {
 }
 
 /// The watch of a node that is behind looks like any other. What is told of the age is true all the same.
+#[cfg(all(test, feature = "metrics", feature = "server"))]
+#[test]
+fn the_age_of_a_cache_is_told_each_time_that_it_is_found_out() {
+    measured::measuring(|told| async move {
+        let authority = Authority::new();
+        let node = watchable(&authority);
+        let (_, cache) = node.cache(&authority).await;
+        let count = "leasehold_client_cache_age_seconds_count";
+        told.until(count, |found_out| found_out >= 2.0).await;
+        drop(cache);
+    });
+}
+
 #[test]
 fn a_cache_that_is_behind_knows_that_it_ages() {
     run(async {

@@ -44,7 +44,7 @@ fn where_nobody_is_connected_every_node_is_asked_before_any_is_asked_again() {
             Arc::clone(pool),
             given.to_vec(),
             RetryPolicy::default(),
-            true,
+            (true, false),
             1,
         );
         let learned = [4, 5].map(|port| format!("127.0.0.1:{port}"));

@@ -2,6 +2,8 @@ mod cached_kv;
 mod forwarded;
 mod home;
 mod leases;
+#[cfg(all(test, feature = "metrics", feature = "server"))]
+mod measured;
 mod members;
 mod monotonic;
 mod namespaces;

@@ -320,6 +320,27 @@ fn a_watch_goes_on_after_a_lost_connection_with_what_comes_next() {
     });
 }
 
+#[cfg(all(test, feature = "metrics", feature = "server"))]
+#[test]
+fn watches_are_counted_while_they_are_open_and_so_are_their_resumptions() {
+    measured::measuring(|told| async move {
+        let authority = Authority::new();
+        let script = Script::new([
+            telling([change(5)], Then::Cut),
+            telling([change(6)], Then::Silence),
+        ]);
+        let node = teller(&authority, "n1", &script);
+        let mut watcher = watch(&authority, &[&node], from(5)).await;
+        assert_eq!(told.value("leasehold_client_watches"), 1.0);
+        words(&mut watcher, 4).await;
+        let resumptions = "leasehold_client_watch_resumptions_total";
+        assert_eq!(told.value(resumptions), 1.0);
+        drop(watcher);
+        told.until("leasehold_client_watches", |open| open == 0.0)
+            .await;
+    });
+}
+
 /// A25: the revisions of another bootstrap are other changes. Which of the nodes is asked next is not fixed, so
 /// what the watch is told is judged by which were asked.
 #[test]

@@ -7,7 +7,7 @@ use leasehold::api::{Attempts, Error, ErrorKind, Outcome, RequestKind, Safety, S
 use leasehold::cli;
 use leasehold::cli::arguments::CONNECTION_HEADING;
 use leasehold::cli::failure::{Exit, Failure};
-use leasehold::client::RetryRule;
+use leasehold::client::{CLIENT_METRICS, ClientMetric, RetryRule};
 use leasehold::server::config::{Config, SETTINGS, environment_variable};
 
 use super::meanings::REMEDIES;
@@ -132,6 +132,22 @@ pub(super) fn metrics(pin: &str) -> String {
             kinds[name],
             cell(&labels),
             cell(help)
+        )
+        .unwrap();
+    }
+    out.push_str(
+        "\n## Of the SDK\n\nOf a program with a client that has the feature `metrics` and has called `Client::record_metrics`, \
+         for the recorder that it has installed for the crate `metrics`.\n\n\
+         | Metric | Kind | Labels | What it is |\n|---|---|---|---|\n",
+    );
+    for metric in CLIENT_METRICS {
+        let ClientMetric {
+            name, kind, labels, ..
+        } = metric;
+        writeln!(
+            out,
+            "| `{name}` | {kind} | {labels} | {} |",
+            cell(metric.help)
         )
         .unwrap();
     }
