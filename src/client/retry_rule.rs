@@ -61,6 +61,24 @@ impl RetryRule {
         }
     }
 
+    /// The rule for an error that the opening of a watch was refused with, be it the first or one where the watch goes
+    /// on. It is opened at another node, unless it is to be at one endpoint alone.
+    pub fn of_watching(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Compacted { .. }
+            | ErrorKind::InvalidArgument
+            | ErrorKind::RequestTooLarge { .. }
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Unauthenticated
+            | ErrorKind::TokenExpired
+            | ErrorKind::Unsupported => Self::Never,
+            ErrorKind::SlowDown { retry_after_ms } => {
+                Self::AfterWait(Duration::from_millis(u64::from(*retry_after_ms)))
+            }
+            _ => Self::Elsewhere,
+        }
+    }
+
     /// The rule for an error that kept a node from being connected to: nothing was sent, so every request is safe
     /// to send again.
     pub fn of_connecting(kind: &ErrorKind) -> Self {

@@ -18,6 +18,7 @@ use crate::api::{
 };
 use crate::client::Client;
 use crate::client::link::{Link, WatchStream};
+use crate::client::retry_rule::RetryRule;
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::BootstrapId;
 
@@ -485,19 +486,13 @@ impl Task {
                 Err(error) => error,
             };
             let mut wait = router.jittered(back_off);
-            match &error.kind {
-                // This node speaks another protocol version; others may not.
-                ErrorKind::Unsupported if step == Step::Connect && self.endpoint.is_none() => {}
-                ErrorKind::Compacted { .. }
-                | ErrorKind::InvalidArgument
-                | ErrorKind::RequestTooLarge { .. }
-                | ErrorKind::PermissionDenied
-                | ErrorKind::Unauthenticated
-                | ErrorKind::TokenExpired
-                | ErrorKind::Unsupported => return Err(error),
-                ErrorKind::SlowDown { retry_after_ms } => {
-                    wait = wait.max(Duration::from_millis(u64::from(*retry_after_ms)));
-                }
+            // A node that speaks another protocol version cannot be connected to; others may not.
+            let is_of_node = error.kind == ErrorKind::Unsupported
+                && step == Step::Connect
+                && self.endpoint.is_none();
+            match RetryRule::of_watching(&error.kind) {
+                RetryRule::Never if !is_of_node => return Err(error),
+                RetryRule::AfterWait(asked) => wait = wait.max(asked),
                 _ => {}
             }
             if router.pool().is_closed() {

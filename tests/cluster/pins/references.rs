@@ -318,9 +318,21 @@ pub(super) fn retries() -> String {
         let (code, rule) = (kind.code(), words_of(RetryRule::of_connecting(&kind)));
         writeln!(out, "| `{code}` | {rule} |").unwrap();
     }
+    let never = variants(include_str!("../../../src/api/error.rs"), "ErrorKind");
+    let never = never.iter().map(kind_of);
+    let never = never.filter(|kind| RetryRule::of_watching(kind) == RetryRule::Never);
+    let never: Vec<String> = never.map(|kind| format!("`{}`", kind.code())).collect();
+    writeln!(
+        out,
+        "\n## Watches\n\nA watch whose stream breaks off is opened again where it was. Where opening it is refused, the first time or \
+         then, that is tried again after a back-off, at another node if there is one; after {} it ends.",
+        never.join(", ")
+    )
+    .unwrap();
     out.push_str(
         "\n## By effect\n\nWhat one attempt may have done stays possible, whatever becomes of those after it: a write \
-         that fails says *not applied* only if that holds for all of its attempts.\n\n\
+         that fails says *not applied* only if that holds for all of its attempts. A write whose session is gone is \
+         sent in another session, if no attempt may have applied it.\n\n\
          | Request | An attempt said | Sent again | If no attempt succeeds, the request says |\n|---|---|---|---|\n",
     );
     for (safety, what) in SAFETIES {
