@@ -7,9 +7,9 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use crate::client::{CLIENT_METRICS, Client, ClientLabels, ClientRecorder};
 
 /// The recorder that is installed.
-struct Installed;
+struct GlobalRecorder;
 
-impl ClientRecorder for Installed {
+impl ClientRecorder for GlobalRecorder {
     fn count(&self, name: &'static str, by: u64, labels: &ClientLabels) {
         counter!(name, labels).increment(by);
     }
@@ -42,6 +42,6 @@ impl Client {
                 _ => describe_histogram!(metric.name, metric.help),
             }
         }
-        Self::record_to(&Installed)
+        Self::record_to(&GlobalRecorder)
     }
 }

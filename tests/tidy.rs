@@ -74,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("json", &["api", "client"]),
+    ("client_metrics", &["client"]),
     ("blocking", &["api", "client"]),
     ("pki", &["types", "transport", "server"]),
     ("embed", &["api", "client", "pki", "server"]),

@@ -129,7 +129,7 @@ pub struct LeaseWatcher {
     watched: Selection,
     options: LeaseWatchOptions,
     /// Those that were found at the last look, or that were given as known.
-    seen: BTreeMap<LeaseRef, Option<Sighting>>,
+    seen: BTreeMap<LeaseRef, Option<LastLook>>,
     /// Those that the program was told of, or has given.
     told: BTreeSet<LeaseRef>,
     /// What is yet to be told.
@@ -150,14 +150,14 @@ enum Selection {
 
 /// What the last look found of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sighting {
+struct LastLook {
     name: String,
     ttl_ms: u64,
     renewals: Option<u64>,
     is_extended: bool,
 }
 
-impl Sighting {
+impl LastLook {
     fn of(info: &LeaseInfo) -> Self {
         Self {
             name: info.name.clone(),
@@ -326,7 +326,7 @@ impl LeaseWatcher {
         self.has_looked = true;
         for info in found {
             let lease = grant_of(&info);
-            let now = Sighting::of(&info);
+            let now = LastLook::of(&info);
             let before = self.seen.insert(lease, Some(now.clone()));
             let event = match before {
                 Some(Some(before)) => change(&before, &now, self.options.renewals),
@@ -411,7 +411,7 @@ impl Change {
 
 /// What has become of a lease since the look before; the rarest of what has. A leader that has given all leases their
 /// time again counts renewals from zero.
-fn change(before: &Sighting, now: &Sighting, renewals: bool) -> Option<Change> {
+fn change(before: &LastLook, now: &LastLook, renewals: bool) -> Option<Change> {
     if before.ttl_ms != now.ttl_ms {
         return Some(Change::TtlChanged);
     }
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_look_is_compared_with_the_one_before() {
-        let seen = |ttl_ms, renewals, is_extended| Sighting {
+        let seen = |ttl_ms, renewals, is_extended| LastLook {
             name: String::new(),
             ttl_ms,
             renewals: Some(renewals),

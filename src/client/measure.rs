@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Client;
 use super::deadline::now;
 use crate::api::{Error, Outcome};
 
@@ -127,12 +126,9 @@ pub trait ClientRecorder: Send + Sync {
 /// Who is told; nothing is measured before a program says so.
 static RECORDER: OnceLock<&'static dyn ClientRecorder> = OnceLock::new();
 
-impl Client {
-    /// Has `recorder` told what all clients of this program do from now on. To be called before clients are made: what
-    /// is open already is not counted. False if a recorder is told already, which it goes on to be.
-    pub fn record_to(recorder: &'static dyn ClientRecorder) -> bool {
-        RECORDER.set(recorder).is_ok()
-    }
+/// Has `recorder` told from now on. False if one is told already.
+pub(super) fn tell(recorder: &'static dyn ClientRecorder) -> bool {
+    RECORDER.set(recorder).is_ok()
 }
 
 fn recorder() -> Option<&'static dyn ClientRecorder> {

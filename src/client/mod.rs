@@ -162,6 +162,13 @@ impl Drop for Inner {
 }
 
 impl Client {
+    /// Has `recorder` told what all clients of this program do from now on: see [`CLIENT_METRICS`]. To be called before
+    /// clients are made: what is open already is not counted. False if a recorder is told already, which it goes on
+    /// to be.
+    pub fn record_to(recorder: &'static dyn ClientRecorder) -> bool {
+        measure::tell(recorder)
+    }
+
     /// Connects to the cluster behind `endpoints` (`host:port`; the default port is 7400). All are
     /// tried, shortly after one another, until one answers: one is enough, connections to the
     /// others are made when they are needed.
