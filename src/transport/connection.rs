@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 
 use crate::sync::Mutex;
 use crate::transport::{
-    HandshakeFailure, IdentityError, PeerIdentity, Port, Tls, Traffic, TransportStats,
+    HandshakeFailure, IdentityError, PeerIdentity, Port, SpiffeUsers, Tls, Traffic, TransportStats,
 };
 use crate::types::ClusterId;
 use crate::wire::{FrameLimits, WireError};
@@ -414,7 +414,8 @@ impl Connection {
             address: quic.remote_address(),
         });
         let address = quic.remote_address().to_string();
-        let identity = identity_of(&quic)
+        let users = tls.spiffe().filter(|_| port == Port::Client && !dialled);
+        let identity = identity_of(&quic, cluster_id, users)
             .and_then(|identity| admit(identity, port, dialled, cluster_id))
             .and_then(|identity| match tls.allows(&identity) {
                 true => Ok(identity),
@@ -593,10 +594,14 @@ fn certificates_of(quic: &quinn::Connection) -> Option<Vec<CertificateDer<'stati
     Some(*certificates)
 }
 
-fn identity_of(quic: &quinn::Connection) -> Result<PeerIdentity, IdentityError> {
+fn identity_of(
+    quic: &quinn::Connection,
+    cluster_id: ClusterId,
+    users: Option<&SpiffeUsers>,
+) -> Result<PeerIdentity, IdentityError> {
     let certificates = certificates_of(quic).ok_or(IdentityError::Missing)?;
     let leaf = certificates.first().ok_or(IdentityError::Missing)?;
-    PeerIdentity::of_certificate(leaf)
+    PeerIdentity::of_client(leaf, cluster_id, users)
 }
 
 /// Checks which kind of peer may be on the other side: on the peer port only nodes; on the client

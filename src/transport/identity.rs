@@ -1,13 +1,16 @@
 //! The identity in a certificate: its one URI name of our form, and nothing else.
 //!
 //! `leasehold://<cluster>/node/<name>` or `leasehold://<cluster>/client/<name>`. The common name is
-//! ignored. A certificate with two such names is rejected as ambiguous.
+//! ignored. A certificate with two such names is rejected as ambiguous. Where SPIFFE ids are accepted,
+//! a client's certificate may have one instead ([`spiffe`](super::spiffe)).
 
 use std::fmt;
 
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
+use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::spiffe::{SpiffeError, SpiffeId, SpiffeUsers};
 use crate::types::{ClusterId, is_name};
 
 const SCHEME: &str = "leasehold://";
@@ -28,6 +31,13 @@ pub enum IdentityKind {
     Node(String),
     /// The client of this name.
     Client(String),
+    /// The client with this SPIFFE id.
+    Workload {
+        /// The user it stands for.
+        user: String,
+        /// The id.
+        id: SpiffeId,
+    },
 }
 
 /// Why a certificate has no acceptable identity.
@@ -48,6 +58,15 @@ pub enum IdentityError {
     /// Its name does not follow the form.
     #[error("the certificate's name {0:?} is not of the form leasehold://CLUSTER/node/NAME")]
     Malformed(String),
+    /// It has a SPIFFE id, and no authority that this side trusts names a cluster.
+    #[error(
+        "the certificate has a SPIFFE id, which names no cluster, and so has none of the trusted \
+         authorities: trust the client-ca.pem that `leasehold cert init` has made"
+    )]
+    NoCluster,
+    /// It has a SPIFFE id that is not accepted.
+    #[error(transparent)]
+    Spiffe(#[from] SpiffeError),
     /// A client where a node is needed, or the other way round.
     #[error("the certificate is for {0}, which may not connect here")]
     WrongKind(PeerIdentity),
@@ -85,6 +104,7 @@ impl PeerIdentity {
     pub fn name(&self) -> &str {
         match &self.kind {
             IdentityKind::Node(name) | IdentityKind::Client(name) => name,
+            IdentityKind::Workload { user, .. } => user,
         }
     }
 
@@ -93,7 +113,7 @@ impl PeerIdentity {
         matches!(self.kind, IdentityKind::Node(_))
     }
 
-    /// Parses the form that [`fmt::Display`] writes.
+    /// Parses the form that [`fmt::Display`] writes, unless it is a SPIFFE id.
     pub fn parse(uri: &str) -> Option<Self> {
         let mut parts = uri.strip_prefix(SCHEME)?.split('/');
         let (cluster, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
@@ -131,6 +151,67 @@ impl PeerIdentity {
         }
         found.ok_or(IdentityError::Missing)
     }
+
+    /// As [`PeerIdentity::of_certificate`], of a client of `cluster_id`, where SPIFFE ids are
+    /// accepted as `users` say. Such an id, well formed or not, is the certificate's only name.
+    ///
+    /// # Errors
+    /// There is no identity, more than one, or one that is not accepted.
+    pub fn of_client(
+        der: &[u8],
+        cluster_id: ClusterId,
+        users: Option<&SpiffeUsers>,
+    ) -> Result<Self, IdentityError> {
+        let Some(users) = users else {
+            return Self::of_certificate(der);
+        };
+        match spiffe_id(der)? {
+            None => Self::of_certificate(der),
+            Some(id) => Ok(Self {
+                cluster_id,
+                kind: IdentityKind::Workload {
+                    user: users.user(&id)?,
+                    id,
+                },
+            }),
+        }
+    }
+}
+
+/// The SPIFFE id of a certificate (DER), if it has one.
+///
+/// # Errors
+/// It breaks SPIFFE's rules, has other URI names beside it, or its names cannot be read.
+pub(crate) fn spiffe_id(der: &[u8]) -> Result<Option<SpiffeId>, IdentityError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| IdentityError::Unreadable)?;
+    if !has_readable_names(&certificate) {
+        return Err(SpiffeError::UnreadableNames.into());
+    }
+    let uris: Vec<&str> = alternative_names(&certificate)
+        .filter_map(|name| match name {
+            GeneralName::URI(uri) => Some(*uri),
+            _ => None,
+        })
+        .collect();
+    if !uris.iter().any(|uri| SpiffeId::is_meant_by(uri)) {
+        return Ok(None);
+    }
+    match uris.as_slice() {
+        [uri] => Ok(Some(SpiffeId::parse(uri)?)),
+        several => Err(SpiffeError::SeveralNames(several.len()).into()),
+    }
+}
+
+/// Whether every alternative name can be read: one that cannot may be a SPIFFE id.
+fn has_readable_names(certificate: &X509Certificate<'_>) -> bool {
+    let is_readable = |extension: &X509Extension<'_>| match extension.parsed_extension() {
+        ParsedExtension::SubjectAlternativeName(names) => !names
+            .general_names
+            .iter()
+            .any(|name| matches!(name, GeneralName::Invalid(..))),
+        _ => extension.oid != OID_X509_EXT_SUBJECT_ALT_NAME,
+    };
+    certificate.extensions().iter().all(is_readable)
 }
 
 impl fmt::Display for PeerIdentity {
@@ -138,6 +219,7 @@ impl fmt::Display for PeerIdentity {
         let (kind, name) = match &self.kind {
             IdentityKind::Node(name) => ("node", name),
             IdentityKind::Client(name) => ("client", name),
+            IdentityKind::Workload { id, .. } => return write!(f, "{id}"),
         };
         write!(f, "{SCHEME}{}/{kind}/{name}", self.cluster_id)
     }
@@ -152,6 +234,19 @@ pub(crate) fn server_name(cluster_id: ClusterId) -> String {
 pub(crate) fn has_dns_name(certificate: &X509Certificate<'_>, name: &str) -> bool {
     alternative_names(certificate)
         .any(|candidate| matches!(candidate, GeneralName::DNSName(dns) if *dns == name))
+}
+
+/// The cluster of an authority's certificate (DER), if that names one.
+pub(crate) fn cluster_of_authority(der: &[u8]) -> Option<ClusterId> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    alternative_names(&certificate).find_map(|name| {
+        let GeneralName::URI(uri) = name else {
+            return None;
+        };
+        let (cluster, rest) = uri.strip_prefix(SCHEME)?.split_once('/')?;
+        rest.strip_prefix("ca/")?;
+        ClusterId::parse(cluster)
+    })
 }
 
 fn alternative_names<'a>(

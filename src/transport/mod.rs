@@ -23,6 +23,7 @@ mod identity;
 mod key_file;
 mod listener;
 mod settings;
+mod spiffe;
 mod stats;
 mod tls;
 
@@ -36,9 +37,14 @@ pub use connection::{
 };
 pub use endpoint::{Admission, BindError, Endpoint, IncomingConnection, resolve};
 pub use framed::{FrameReceiver, FrameSender, FrameStream, StreamError};
+#[allow(unused_imports, reason = "the SDK alone has no port on TCP")]
+pub(crate) use identity::spiffe_id;
 pub use identity::{IdentityError, IdentityKind, PeerIdentity};
 pub use key_file::exposed_mode;
 pub use listener::{ClientConnection, ClientListener, Introduction, ListenerConfig};
+#[allow(unused_imports, reason = "the SDK alone has no settings")]
+pub(crate) use spiffe::check_trust_domain;
+pub use spiffe::{SpiffeError, SpiffeId, SpiffeRule, SpiffeRuleError, SpiffeUsers};
 pub use stats::{HandshakeFailure, Port, Traffic, TransportStats, is_worth_saying};
 pub(crate) use tls::TlsStamps;
 pub use tls::{Tls, TlsError, TlsPaths};

@@ -20,9 +20,9 @@ use rustls_pki_types::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::transport::identity::{has_dns_name, server_name};
+use crate::transport::identity::{cluster_of_authority, has_dns_name, server_name, spiffe_id};
 use crate::transport::key_file::exposed_mode;
-use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port};
+use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port, SpiffeUsers};
 use crate::types::ClusterId;
 
 /// The paths of the certificates and the key.
@@ -100,6 +100,8 @@ struct Inner {
     /// The allowed names or whole identities of the other side; if empty, every identity is
     /// allowed.
     allowed: Vec<String>,
+    /// Which SPIFFE ids of clients are accepted, if any are.
+    spiffe: Option<Arc<SpiffeUsers>>,
 }
 
 impl Clone for Inner {
@@ -112,6 +114,7 @@ impl Clone for Inner {
             not_after: self.not_after,
             revoked: self.revoked.clone(),
             allowed: self.allowed.clone(),
+            spiffe: self.spiffe.clone(),
         }
     }
 }
@@ -322,9 +325,12 @@ impl Tls {
         (key_name, key): (&str, &[u8]),
     ) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        for root in certificates(ca_name, ca)? {
-            check_validity(ca_name, &root)?;
-            roots.add(root).map_err(|error| unusable(ca_name, &error))?;
+        let roots_der = certificates(ca_name, ca)?;
+        for root in &roots_der {
+            check_validity(ca_name, root)?;
+            roots
+                .add(root.clone())
+                .map_err(|error| unusable(ca_name, &error))?;
         }
         let chain = certificates(certificate_name, certificate)?;
         let leaf = chain.first().ok_or_else(|| TlsError::NotPem {
@@ -332,7 +338,7 @@ impl Tls {
             wanted: "certificate",
         })?;
         let not_after = check_validity(certificate_name, leaf)?;
-        let identity = PeerIdentity::of_certificate(leaf).map_err(|source| TlsError::Identity {
+        let identity = own_identity(leaf, &roots_der).map_err(|source| TlsError::Identity {
             path: certificate_name.into(),
             source,
         })?;
@@ -350,6 +356,7 @@ impl Tls {
                 not_after,
                 revoked: Vec::new(),
                 allowed: Vec::new(),
+                spiffe: None,
             }),
         };
         // Built once here to find errors now that would otherwise appear at the first connection.
@@ -423,6 +430,18 @@ impl Tls {
     pub fn with_allowed(mut self, allowed: Vec<String>) -> Self {
         Arc::make_mut(&mut self.inner).allowed = allowed;
         self
+    }
+
+    /// From now on clients with SPIFFE ids are accepted as `users` say; with `None`, as before, none.
+    #[must_use]
+    pub fn with_spiffe(mut self, users: Option<SpiffeUsers>) -> Self {
+        Arc::make_mut(&mut self.inner).spiffe = users.map(Arc::new);
+        self
+    }
+
+    /// Which SPIFFE ids of clients are accepted.
+    pub(crate) fn spiffe(&self) -> Option<&SpiffeUsers> {
+        self.inner.spiffe.as_deref()
     }
 
     /// Whether `identity` is allowed on the other side.
@@ -595,6 +614,28 @@ fn check_server_name(name: &str, der: &[u8], identity: &PeerIdentity) -> Result<
         path: name.into(),
         name: wanted,
     })
+}
+
+/// The identity of this side's own certificate. One with a SPIFFE id names no cluster: it is that of
+/// the authority by which the nodes are known.
+fn own_identity(
+    leaf: &CertificateDer<'_>,
+    roots: &[CertificateDer<'_>],
+) -> Result<PeerIdentity, IdentityError> {
+    match (PeerIdentity::of_certificate(leaf), spiffe_id(leaf)) {
+        (Err(IdentityError::Missing), Ok(Some(id))) => {
+            let cluster_id = roots.iter().find_map(|root| cluster_of_authority(root));
+            Ok(PeerIdentity {
+                cluster_id: cluster_id.ok_or(IdentityError::NoCluster)?,
+                kind: IdentityKind::Workload {
+                    user: id.to_string(),
+                    id,
+                },
+            })
+        }
+        (Err(IdentityError::Missing), Err(refusal)) => Err(refusal),
+        (found, _) => found,
+    }
 }
 
 fn unusable(name: &str, error: &rustls::Error) -> TlsError {

@@ -59,6 +59,7 @@ mod snapshots;
 mod streams;
 mod supervised;
 mod tables;
+mod spiffe;
 mod traces;
 mod transactions;
 mod tutorial;

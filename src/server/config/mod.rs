@@ -50,7 +50,7 @@ use self::source::Values;
 use crate::api::Limits;
 use crate::node::{AutoCompaction, LeaseOptions};
 use crate::raft::Timing;
-use crate::transport::{Admission, TlsPaths};
+use crate::transport::{Admission, SpiffeRule, SpiffeUsers, TlsPaths};
 
 /// The configuration of a node. It is valid: nothing needs to be checked again.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +134,8 @@ pub struct TlsFiles {
     pub crl_file: Option<PathBuf>,
     /// Names that may connect; if empty, all with a valid certificate.
     pub allowed_sans: Vec<String>,
+    /// Which SPIFFE ids of clients are accepted; those of nodes never are.
+    pub spiffe: Option<SpiffeUsers>,
 }
 
 /// The port for etcd's clients.
@@ -329,6 +331,7 @@ fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfi
         key_file: tls.etcd_key_file.unwrap_or(tls.client_key_file),
         trusted_ca_file: tls
             .etcd_trusted_ca_file
+            spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
             .unwrap_or(tls.client_trusted_ca_file),
         crl_file,
         allowed_sans: tls.etcd_allowed_sans,
@@ -336,11 +339,33 @@ fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfi
     let tls = EtcdTlsConfig {
         files,
         client_cert_auth: tls.etcd_client_cert_auth,
+            spiffe: None,
     };
     Ok(Some(EtcdConfig {
         address,
         tls: (!compat.insecure).then_some(tls),
         emulated_version: compat.emulated_version,
+fn spiffe(
+    values: &Values,
+    trust_domain: Option<String>,
+    rules: Vec<SpiffeRule>,
+) -> Result<Option<SpiffeUsers>, ConfigError> {
+    match trust_domain {
+        Some(trust_domain) => Ok(Some(SpiffeUsers {
+            trust_domain,
+            rules,
+        })),
+        None if rules.is_empty() => Ok(None),
+        None => Err(ConfigError::Relation {
+            at: values.at(TlsSettings::spiffe_users),
+            problem:
+                "tls.spiffe.users is set but tls.spiffe.trust_domain is not: set it, for example \
+                      to \"example.org\""
+                    .to_owned(),
+        }),
+    }
+}
+
         max_reply_bytes: compat.max_reply_bytes,
         http_gateway: compat.http_gateway,
         console: ConsoleSettings::read(values)?.enabled,
@@ -360,6 +385,7 @@ fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
             }),
         };
     }
+        spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
     Ok(Some(BackupConfig {
         interval: values.duration(schedule, BACKUP_INTERVAL_MIN..=BACKUP_INTERVAL_MAX)?,
         dir: values.path(dir)?,

@@ -10,6 +10,7 @@ use super::source::Values;
 use super::traces::Collector;
 use super::value::LogFormat;
 use crate::node::recovery::ClusterState;
+use crate::transport::SpiffeRule;
 
 /// Declares a section of the configuration: a struct whose fields are read from the settings
 /// `field: Type = "default" in parser(range), "help";`. The help is the documentation of the field,
@@ -400,6 +401,11 @@ settings! {
             "Version of etcd that its clients are told, as three numbers";
         max_reply_bytes: usize = "64MiB" in bytes(2 * MIB..=GIB),
             "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
+        spiffe_trust_domain as "spiffe.trust_domain": Option<String> = "" in trust_domain(),
+            "Trust domain whose SPIFFE ids in client certificates name users; none are accepted if empty";
+        spiffe_users as "spiffe.users": Vec<SpiffeRule> = "" in spiffe_rules(),
+            "Users of SPIFFE ids, as path=user, in which * is any one segment, for example \
+             /ns/prod/sa/*=prod/*; the first that fits decides, and if empty, the id is the user";
         http_gateway: bool = "true" in boolean(),
             "Whether listen.etcd serves its methods as JSON over HTTP, too, as etcd's gateway does";
     }

@@ -353,6 +353,7 @@ fn every_key_can_be_given_without_a_file() {
         trusted_ca_file: "l".into(),
         crl_file: Some("m".into()),
         allowed_sans: vec!["web".to_owned()],
+        spiffe: None,
     };
     let tls = EtcdTlsConfig {
         files,

@@ -10,6 +10,7 @@ use rustls_pki_types::DnsName;
 use super::error::{At, ConfigError};
 use super::source::{Raw, Values};
 use crate::node::recovery::ClusterState;
+use crate::transport::{SpiffeRule, SpiffeRuleError, check_trust_domain};
 use crate::types::is_name;
 
 /// The format of log lines.
@@ -77,6 +78,32 @@ impl Values {
     pub(super) fn optional_path(&self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
         let path = self.optional(key)?;
         Ok(path.map(|path| self.directory(&self.at(key)).join(path)))
+    }
+
+    /// A SPIFFE trust domain, if one is given.
+    pub(super) fn trust_domain(&self, key: &'static str) -> Result<Option<String>, ConfigError> {
+        let name = self.optional(key)?;
+        match name.as_deref().map(check_trust_domain) {
+            None | Some(Ok(())) => Ok(name),
+            Some(Err(error)) => Err(self.invalid(key, &error.to_string())),
+        }
+    }
+
+    /// The rules that give SPIFFE ids users.
+    pub(super) fn spiffe_rules(&self, key: &'static str) -> Result<Vec<SpiffeRule>, ConfigError> {
+        let entries = self.list(key)?.into_iter();
+        entries
+            .map(|(entry, at)| {
+                entry
+                    .parse()
+                    .map_err(|error: SpiffeRuleError| ConfigError::Invalid {
+                        at,
+                        key,
+                        value: entry,
+                        problem: error.to_string(),
+                    })
+            })
+            .collect()
     }
 
     /// A version of three numbers.

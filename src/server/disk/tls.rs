@@ -41,7 +41,9 @@ pub(crate) fn load_tls(
     };
     let tls = Tls::load_of_node(&files.paths(), port)
         .map_err(|error| CertificateError::Tls { section, error })?;
-    let tls = tls.with_allowed(files.allowed_sans.clone());
+    let tls = tls
+        .with_allowed(files.allowed_sans.clone())
+        .with_spiffe(files.spiffe.clone());
     let identity = tls.identity();
     if !identity.is_node() || identity.name() != name {
         return Err(CertificateError::Name {

@@ -1,6 +1,7 @@
 //! The certificates of the port: loaded at the start, and again when their files have changed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,6 +19,8 @@ pub(crate) struct EtcdCertificates {
     are_required: bool,
     interval: Option<Duration>,
     current: ArcSwap<TcpTls>,
+    /// Clients whose certificate was valid and whose name is none that may connect.
+    refused: AtomicU64,
 }
 
 impl EtcdCertificates {
@@ -35,7 +38,13 @@ impl EtcdCertificates {
             files: files.clone(),
             are_required,
             interval,
+            refused: AtomicU64::new(0),
         }))
+    }
+
+    /// Counts a client that was refused for its name, and says how many there were.
+    pub(super) fn count_refusal(&self) -> u64 {
+        self.refused.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// What new connections are accepted with.
@@ -80,6 +89,7 @@ fn load(files: &TlsFiles, are_required: bool) -> Result<TcpTls, TlsError> {
     let clients = ClientCertificates {
         are_required,
         allowed: files.allowed_sans.clone(),
+        spiffe: files.spiffe.clone(),
     };
     TcpTls::load(&files.paths(), &clients, PROTOCOLS)
 }

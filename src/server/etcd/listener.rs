@@ -27,7 +27,7 @@ use super::router::Route;
 use super::work::{BegunCalls, Work};
 use crate::server::session::Sessions;
 use crate::sync::Mutex;
-use crate::transport::Admission;
+use crate::transport::{Admission, is_worth_saying};
 
 /// How long a client may take to say the first word, or for its handshake.
 const GREETING: Duration = Duration::from_secs(10);
@@ -163,6 +163,17 @@ impl Connection {
             Ok(Ok(stream)) => {
                 let name = stream.client_name().unwrap_or_default().to_owned();
                 self.serve_http(&name, stream).await;
+            }
+            // The handshake went well, so the client learns no more than that it is over.
+            Ok(Err(error))
+                if error.kind() == io::ErrorKind::PermissionDenied
+                    && is_worth_saying(certificates.count_refusal()) =>
+            {
+                tracing::warn!(
+                    address = %self.address,
+                    %error,
+                    "client of the etcd port refused"
+                );
             }
             Ok(Err(error)) => tracing::debug!(
                 address = %self.address,

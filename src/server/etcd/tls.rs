@@ -19,13 +19,16 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::transport::{PeerIdentity, TlsError, TlsPaths, name_of, read_file, refuse_exposed_key};
+use crate::transport::{
+    IdentityError, PeerIdentity, SpiffeUsers, TlsError, TlsPaths, name_of, read_file,
+    refuse_exposed_key, spiffe_id,
+};
 
 /// What a port shows to its clients, and whom it lets in. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct TcpTls {
     acceptor: TlsAcceptor,
-    allowed: Arc<[String]>,
+    clients: Arc<ClientCertificates>,
 }
 
 /// Which clients a port lets in.
@@ -36,6 +39,8 @@ pub(super) struct ClientCertificates {
     pub(super) are_required: bool,
     /// Names of the clients that may connect; if empty, all. With names, a certificate is required.
     pub(super) allowed: Vec<String>,
+    /// Which SPIFFE ids are accepted. Without, such a name of a certificate is overlooked.
+    pub(super) spiffe: Option<SpiffeUsers>,
 }
 
 impl TcpTls {
@@ -76,7 +81,7 @@ impl TcpTls {
             .collect();
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            allowed: clients.allowed.clone().into(),
+            clients: Arc::new(clients.clone()),
         })
     }
 
@@ -92,10 +97,14 @@ impl TcpTls {
         let certificates = stream.get_ref().1.peer_certificates();
         let name = certificates
             .and_then(<[_]>::first)
-            .and_then(|certificate| client_name(certificate));
+            .map(|certificate| client_name(certificate, self.clients.spiffe.as_ref()))
+            .transpose()
+            .map_err(|refusal| io::Error::new(io::ErrorKind::PermissionDenied, refusal))?
+            .flatten();
+        let allowed = &self.clients.allowed;
         let is_allowed = match &name {
-            _ if self.allowed.is_empty() => true,
-            Some(name) => self.allowed.contains(name),
+            _ if allowed.is_empty() => true,
+            Some(name) => allowed.contains(name),
             None => false,
         };
         match is_allowed {
@@ -103,7 +112,10 @@ impl TcpTls {
                 stream: Box::new(stream),
                 name,
             }),
-            false => Err(io::ErrorKind::PermissionDenied.into()),
+            false => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the client is not listed in tls.etcd.allowed_sans",
+            )),
         }
     }
 }
@@ -161,14 +173,28 @@ fn verifier(
     builder.build().map_err(|error| unusable(error.to_string()))
 }
 
-/// The name in a client's certificate: that of our own identity, else the common name.
-fn client_name(der: &CertificateDer<'_>) -> Option<String> {
-    if let Ok(identity) = PeerIdentity::of_certificate(der) {
-        return Some(identity.name().to_owned());
+/// The name in a client's certificate: the user of its SPIFFE id where such are accepted, else that of our
+/// own identity, else the common name.
+///
+/// # Errors
+/// It has a SPIFFE id that is not accepted.
+fn client_name(
+    der: &CertificateDer<'_>,
+    users: Option<&SpiffeUsers>,
+) -> Result<Option<String>, IdentityError> {
+    if let Some(users) = users
+        && let Some(id) = spiffe_id(der)?
+    {
+        return Ok(Some(users.user(&id)?));
     }
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let name = certificate.subject().iter_common_name().next()?;
-    name.as_str().ok().map(str::to_owned)
+    if let Ok(identity) = PeerIdentity::of_certificate(der) {
+        return Ok(Some(identity.name().to_owned()));
+    }
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else {
+        return Ok(None);
+    };
+    let name = certificate.subject().iter_common_name().next();
+    Ok(name.and_then(|name| name.as_str().ok()).map(str::to_owned))
 }
 
 /// A connection under TLS.

@@ -14,7 +14,8 @@ use crate::transport::testing::{Authority, IssuedCertificate, Says};
 use crate::transport::{
     Admission, BindError, ClientConnection, ClientListener, CloseCode, ConnectError, Connection,
     ConnectionLost, Endpoint, FrameStream, HandshakeFailure, IdentityError, ListenerConfig,
-    PeerIdentity, Port, StreamError, Tls, TlsError, TlsPaths, TransportStats, resolve,
+    PeerIdentity, Port, SpiffeError, SpiffeUsers, StreamError, Tls, TlsError, TlsPaths,
+    TransportStats, resolve,
 };
 use crate::types::{ClusterId, NodeId};
 use crate::wire::client::{ClientFrame, ClientHello, ServerHello};
@@ -264,6 +265,73 @@ fn a_certificate_out_of_its_time_or_with_the_wrong_names_is_refused_at_start() {
         load(&[&other], &[], now).is_ok(),
         "clients are not addressed by name"
     );
+}
+
+/// A certificate whose alternative names are these bytes (DER).
+fn certificate_with_names(names: &[u8]) -> Vec<u8> {
+    let mut params = rcgen::CertificateParams::default();
+    let names = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], names.to_vec());
+    params.custom_extensions.push(names);
+    let key = rcgen::KeyPair::generate().unwrap();
+    params.self_signed(&key).unwrap().der().to_vec()
+}
+
+#[test]
+fn a_spiffe_id_is_a_client_s_only_name_and_never_overlooked() {
+    let authority = Authority::new();
+    let users = SpiffeUsers {
+        trust_domain: "example.org".to_owned(),
+        rules: vec!["/sa/*=prod/*".parse().unwrap()],
+    };
+    let of = |uris: &[&str]| {
+        let issued = authority.issue_with(uris, &["a.example.org"], (2020, 2100));
+        let (_, pem) = x509_parser::pem::parse_x509_pem(issued.certificate.as_bytes()).unwrap();
+        PeerIdentity::of_client(&pem.contents, CLUSTER, Some(&users))
+    };
+    let spiffe = |result: Result<PeerIdentity, IdentityError>| match result {
+        Err(IdentityError::Spiffe(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let ours = PeerIdentity::client(CLUSTER, "c1");
+    let id = "spiffe://example.org/sa/web";
+    let found = of(&[id]).unwrap();
+    assert_eq!((found.name(), found.to_string().as_str()), ("prod/web", id));
+    assert!(!found.is_node() && found.cluster_id == CLUSTER);
+    assert_eq!(of(&[&ours.to_string()]), Ok(ours.clone()));
+    assert_eq!(of(&["https://example.org/"]), Err(IdentityError::Missing));
+    for several in [
+        [id, id],
+        [id, &ours.to_string()],
+        [&ours.to_string(), id],
+        [id, "https://example.org/"],
+        ["https://example.org/", "SPIFFE://x"],
+    ] {
+        assert_eq!(spiffe(of(&several)), SpiffeError::SeveralNames(2));
+    }
+    for (bad, wanted) in [
+        ("spiffe://example.com/sa/web", "another trust domain"),
+        (
+            "spiffe://example.org/sb/web",
+            "no entry of tls.spiffe.users",
+        ),
+        ("spiffe://example.org/sa/../web", "segment"),
+        ("spiffe://example.org:443/sa/web", "port"),
+        ("Spiffe://example.org/sa/web", "does not begin"),
+        ("spiffe:example", "does not begin"),
+    ] {
+        let said = spiffe(of(&[bad])).to_string();
+        assert!(said.contains(wanted), "{bad}: {said}");
+    }
+    // One URI name that is no text; and names that are no list at all.
+    for names in [
+        &b"\x30\x0a\x86\x08spiffe:\xff"[..],
+        b"\x30\x7f\x86",
+        b"\x05\x00",
+    ] {
+        let der = certificate_with_names(names);
+        let found = PeerIdentity::of_client(&der, CLUSTER, Some(&users));
+        assert_eq!(spiffe(found), SpiffeError::UnreadableNames, "{names:?}");
+    }
 }
 
 // ---- who may connect where -------------------------------------------------------------------
