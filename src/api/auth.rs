@@ -26,8 +26,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// The longest password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// The longest token, in bytes.
-const TOKEN_BYTES_MAX: usize = 1024;
+/// The longest token, in bytes. Those that this cluster issues are far shorter; those of another
+/// issuer may list the groups of a user.
+pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 /// Secret bytes: never printed, and overwritten when they are dropped.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +141,7 @@ pub enum AuthRequest {
     /// Authenticates this connection as the user to whom the token was issued. Needs no permission;
     /// answered by the node that receives it.
     UseToken {
-        /// What [`AuthResponse::Token`] gave.
+        /// What [`AuthResponse::Token`] gave, or a token (JWT) of the issuer that the cluster trusts.
         token: Secret,
     },
     /// Adds a user without roles.

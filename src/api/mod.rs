@@ -39,7 +39,7 @@ pub use self::alarm::AlarmsResponse;
 pub use self::attempts::Attempts;
 pub use self::auth::{
     AuthRequest, AuthResponse, AuthStatus, PASSWORD_BYTES_MAX, Password, Permission,
-    PermissionKind, ROOT, RoleInfo, Secret, UserInfo,
+    PermissionKind, ROOT, RoleInfo, Secret, TOKEN_BYTES_MAX, UserInfo,
 };
 pub use self::cursor::{WatchCursor, WatchEnd, WatchEvent};
 pub use self::error::{Error, ErrorKind, Outcome, Tries};

@@ -78,14 +78,23 @@ pub struct Target {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// The user to log in as, and the password.
-    pub login: Option<(String, Secret)>,
+    /// What to log in with, if that is not the certificate.
+    pub login: Option<Login>,
     /// Deadline for a request.
     pub timeout: Duration,
     /// Deadline for a connection.
     pub connect_timeout: Duration,
     /// Writes have a session, and are repeated in it.
     pub exactly_once: bool,
+}
+
+/// What to log in with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// This user's password.
+    Password(String, Secret),
+    /// The token in this file.
+    TokenFile(PathBuf),
 }
 
 /// What besides arguments decides the target.
@@ -238,8 +247,18 @@ impl Target {
     }
 }
 
-/// The user to log in as, and the password. That of the context is its user's alone.
-fn login(global: &GlobalArgs, context: &Context) -> Result<Option<(String, Secret)>, Failure> {
+/// What to log in with. The password of the context is its user's alone.
+fn login(global: &GlobalArgs, context: &Context) -> Result<Option<Login>, Failure> {
+    match (&global.token_file, &global.user) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::usage(
+                "--user and --token-file (or LEASEHOLD_USER and LEASEHOLD_TOKEN_FILE) name two users: \
+                 leave one out",
+            ));
+        }
+        (Some(file), None) => return Ok(Some(Login::TokenFile(file.clone()))),
+        (None, _) => {}
+    }
     let (user, of_context) = match (&global.user, &context.user) {
         (Some(user), _) => (user, None),
         (None, Some(user)) => (user, context.password_file.as_deref()),
@@ -247,7 +266,7 @@ fn login(global: &GlobalArgs, context: &Context) -> Result<Option<(String, Secre
     };
     let file = global.password_file.as_deref();
     let password = password::of_user(user, file, of_context)?;
-    Ok(Some((user.clone(), password)))
+    Ok(Some(Login::Password(user.clone(), password)))
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::connection::{Connection, Connector, Target};
+use super::connection::{Connection, Connector, Login, Target};
 use crate::api::{Consistency, Error, Request, Response, ResponseBody};
 use crate::client::{Client, ConnectOptions, TlsOptions, WatchOptions, Watcher};
 
@@ -27,7 +27,8 @@ pub(super) fn options(target: &Target) -> ConnectOptions {
         .with_connect_timeout(target.connect_timeout);
     match &target.login {
         None => options,
-        Some((user, password)) => options.with_user(user, password.reveal()),
+        Some(Login::Password(user, password)) => options.with_user(user, password.reveal()),
+        Some(Login::TokenFile(path)) => options.with_token_file(path),
     }
 }
 

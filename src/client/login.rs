@@ -1,25 +1,38 @@
 //! Authentication beyond the certificate: by a user name with a password, or by a token.
 //!
+//! A token in a file is read for each connection, and again when a request fails because it has
+//! expired: whatever fetches tokens from an issuer replaces the file in time.
+//!
 //! A password is exchanged once for a token, which every node accepts; each connection presents the
 //! token right after it is made. When the token has expired, or the password has changed, the
 //! request that fails for it fetches a new token and is retried. Where access control is off, no
 //! token is needed or presented.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
 use tokio::time::Instant;
+use zeroize::Zeroize;
 
 use super::response::unexpected_response;
 use crate::api::{
     AuthRequest, AuthResponse, Error, ErrorKind, Outcome, Request, ResponseBody, Secret,
+    TOKEN_BYTES_MAX,
 };
 use crate::client::link::Link;
 use crate::client::retry_rule::RetryRule;
 use crate::sync::{Mutex, MutexGuard};
+
+/// How much of a token file is read: more than a token, for the blanks around it.
+const TOKEN_FILE_BYTES_MAX: u64 = 2 * TOKEN_BYTES_MAX as u64;
 
 /// The credentials to log in with.
 #[derive(Clone, Debug)]
 pub(super) enum Means {
     Password { name: String, password: Secret },
     Token(Secret),
+    TokenFile(PathBuf),
 }
 
 /// A client's login, for all of its connections.
@@ -33,7 +46,7 @@ pub(super) struct Login {
 impl Login {
     pub(super) fn new(means: Means) -> Self {
         let token = match &means {
-            Means::Password { .. } => None,
+            Means::Password { .. } | Means::TokenFile(_) => None,
             Means::Token(token) => Some(token.clone()),
         };
         Self {
@@ -54,6 +67,9 @@ impl Login {
     /// # Errors
     /// The node rejects the credentials, or does not answer by `deadline`.
     pub(super) async fn log_in(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
+        if let Means::TokenFile(path) = &self.means {
+            return show(link, token_in(path)?, deadline).await;
+        }
         let held = self.held().clone();
         if let Some(token) = held {
             match (show(link, token.clone(), deadline).await, &self.means) {
@@ -88,6 +104,30 @@ impl Login {
     }
 }
 
+/// The token in a file, without the blanks around it.
+fn token_in(path: &Path) -> Result<Secret, Error> {
+    let wrong = |reason: String| {
+        let path = path.display();
+        Error::not_applied(
+            ErrorKind::InvalidArgument,
+            format!("the token file {path} cannot be used: {reason}"),
+        )
+    };
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let read = file.take(TOKEN_FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    let token = Secret::new(text.trim_ascii());
+    text.zeroize();
+    read.map_err(|error| wrong(error.to_string()))?;
+    match token.reveal().len() {
+        0 => Err(wrong("it is empty".to_owned())),
+        length if length > TOKEN_BYTES_MAX => {
+            Err(wrong(format!("it has more than {TOKEN_BYTES_MAX} bytes")))
+        }
+        _ => Ok(token),
+    }
+}
+
 async fn show(link: &Link, token: Secret, deadline: Instant) -> Result<(), Error> {
     let answer = call(link, AuthRequest::UseToken { token }, deadline).await?;
     if answer == AuthResponse::Done {
@@ -110,4 +150,46 @@ pub(super) fn is_about_who(error: &Error) -> bool {
         error.kind,
         ErrorKind::Unauthenticated | ErrorKind::TokenExpired
     )
+}
+
+/// Whether a connection is of no use after this error: what is to be presented is refused, or cannot be read or
+/// sent at all. The client would act as the user of its certificate instead.
+pub(super) fn is_final(error: &Error) -> bool {
+    is_about_who(error) || error.kind == ErrorKind::InvalidArgument
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_file_is_read_without_blanks_and_told_what_is_wrong_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let said = token_in(&path).unwrap_err();
+        assert_eq!(said.kind, ErrorKind::InvalidArgument);
+        assert!(
+            said.to_string().contains(&path.display().to_string()),
+            "{said}"
+        );
+        let mut full = vec![b'x'; TOKEN_BYTES_MAX];
+        for (text, wanted) in [
+            (b"a.b.c\n".to_vec(), Ok(b"a.b.c".to_vec())),
+            (b" \r\n a \t".to_vec(), Ok(b"a".to_vec())),
+            (full.clone(), Ok(full.clone())),
+            (b"\n \n".to_vec(), Err("it is empty")),
+            (Vec::new(), Err("it is empty")),
+            (vec![b'x'; 1 << 20], Err("it has more than 8192 bytes")),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            match (token_in(&path), wanted) {
+                (Ok(token), Ok(wanted)) => assert_eq!(token.reveal(), wanted),
+                (Err(error), Err(wanted)) => assert!(error.to_string().contains(wanted), "{error}"),
+                (read, wanted) => panic!("{read:?} instead of {wanted:?}"),
+            }
+        }
+        full.push(b'x');
+        std::fs::write(&path, &full).unwrap();
+        assert!(token_in(&path).is_err());
+    }
 }

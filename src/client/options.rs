@@ -78,7 +78,7 @@ impl ConnectOptions {
     }
 
     /// Authenticates by a token that [`AuthClient::authenticate`](super::AuthClient::authenticate)
-    /// returned. Once the token has expired, requests fail with [`ErrorKind::TokenExpired`].
+    /// returned, or by one of an issuer that the cluster trusts. Once the token has expired, requests fail with [`ErrorKind::TokenExpired`].
     #[must_use]
     pub fn with_token(mut self, token: Secret) -> Self {
         self.login = Some(Means::Token(token));
@@ -96,6 +96,16 @@ impl ConnectOptions {
     /// Timeout of one attempt to connect to one endpoint. Default: 5 s, which is also the maximum.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+    /// Authenticates by the token in this file, as an issuer that the cluster trusts gives it
+    /// (OpenID Connect). The file is read for each connection, and again when its token has expired:
+    /// replace it in time, as a token that Kubernetes projects is. Blanks around the token do not
+    /// count.
+    #[must_use]
+    pub fn with_token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.login = Some(Means::TokenFile(path.into()));
+        self
+    }
+
         self.connect_timeout = timeout;
         self
     }

@@ -318,7 +318,7 @@ impl Pool {
             if let Some(login) = &self.login {
                 let deadline = deadline_after(self.connect_timeout);
                 match login.log_in(&link, deadline).await {
-                    Err(refusal) if login::is_about_who(&refusal) => return Err(refusal),
+                    Err(refusal) if login::is_final(&refusal) => return Err(refusal),
                     // The first request finds any other failure, and then logs in again.
                     Ok(()) | Err(_) => {}
                 }

@@ -46,6 +46,7 @@ mod mixed_copies;
 mod namespaces;
 mod once;
 mod pins;
+mod oidc;
 mod quota;
 mod quotas;
 mod read_leases;

@@ -154,6 +154,10 @@ pub struct GlobalArgs {
     /// session first, which costs a second entry in the log
     #[arg(long, global = true)]
     pub exactly_once: bool,
+    /// File with a token of the issuer that the cluster trusts (OpenID Connect), to log in as the
+    /// user that it names
+    #[arg(long, global = true, env = "LEASEHOLD_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Show keys and values as hexadecimal escapes
     #[arg(long, global = true)]
     pub hex: bool,

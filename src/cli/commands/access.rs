@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::cli::arguments::Format;
 use crate::cli::arguments::access::{AuthCommand, PasswordArgs, RoleCommand, UserCommand};
-use crate::cli::connection::{Connection, Target};
+use crate::cli::connection::{Connection, Login, Target};
 use crate::cli::failure::Failure;
 use crate::cli::password;
 use crate::cli::print::{Align, View, escaped, fields, line, row, table, with_header};
@@ -105,8 +105,13 @@ fn tabled(out: &mut impl Write, document: &Value) -> io::Result<()> {
 /// Says before access control is enabled that this client will be refused, if it will be.
 async fn warn_of_lockout(connection: &impl Connection, target: &Target) {
     let of_certificate = || pki::client_name(&target.cert);
-    let user = target.login.as_ref().map(|(user, _)| user.clone());
-    let Some(user) = user.or_else(of_certificate) else {
+    let user = match &target.login {
+        Some(Login::Password(user, _)) => Some(user.clone()),
+        // Only the nodes know whom it names.
+        Some(Login::TokenFile(_)) => None,
+        None => of_certificate(),
+    };
+    let Some(user) = user else {
         return;
     };
     let name = user.clone();

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::cli::connection::{Surroundings, Target};
+use crate::cli::connection::{Login, Surroundings, Target};
 
 /// What `text` in a file of these permissions says.
 fn read(text: &str, mode: u32) -> Result<Contexts, ContextsError> {
@@ -283,10 +283,14 @@ fn the_password_of_a_context_is_its_users_alone() {
         password_file: Some(secret("annas")),
         ..Context::default()
     };
-    let (user, password) = target("", context.clone()).unwrap().login.unwrap();
+    let of = |login: Option<Login>| match login {
+        Some(Login::Password(user, password)) => (user, password),
+        other => panic!("{other:?}"),
+    };
+    let (user, password) = of(target("", context.clone()).unwrap().login);
     assert_eq!((user.as_str(), password.reveal()), ("anna", &b"annas"[..]));
     let bobs = secret("bobs");
     let flags = format!("--user bob --password-file {}", bobs.display());
-    let (user, password) = target(&flags, context).unwrap().login.unwrap();
+    let (user, password) = of(target(&flags, context.clone()).unwrap().login);
     assert_eq!((user.as_str(), password.reveal()), ("bob", &b"bobs"[..]));
 }

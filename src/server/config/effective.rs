@@ -122,9 +122,14 @@ mod tests {
         for key in ports.map(files).iter().flatten() {
             assert!(paths.contains(&key.as_str()), "{key}");
         }
-        for key in ["node.data_dir", "auth.audit_file", "backup.dir"] {
+        for key in [
+            "node.data_dir",
+            "auth.audit_file",
+            "auth.oidc.jwks_file",
+            "backup.dir",
+        ] {
             assert!(paths.contains(&key), "{key}");
         }
-        assert_eq!(paths.len(), 15, "{paths:?}");
+        assert_eq!(paths.len(), 16, "{paths:?}");
     }
 }

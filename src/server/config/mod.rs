@@ -32,8 +32,8 @@ pub use self::effective::EffectiveConfig;
 pub use self::error::{At, ConfigError};
 pub use self::limits::WatchOptions;
 pub use self::sections::{
-    AdmissionOptions, AdvertiseConfig, AuthConfig, ListenConfig, LogConfig, NodeConfig,
-    QuotaConfig, SETTINGS, SnapshotConfig, StorageConfig, TracingConfig,
+    AdmissionOptions, AdvertiseConfig, ListenConfig, LogConfig, NodeConfig, QuotaConfig, SETTINGS,
+    SnapshotConfig, StorageConfig, TracingConfig,
 };
 pub use self::setting::{Setting, environment_variable};
 pub use self::source::{ConfigSources, variables_as_text};
@@ -43,8 +43,8 @@ pub use self::value::LogFormat;
 pub use crate::node::recovery::ClusterState;
 
 use self::sections::{
-    BackupSettings, CompactionSettings, ConsoleSettings, EtcdCompatSettings, LeaseSettings,
-    RaftSettings, TlsSettings,
+    AuthSettings, BackupSettings, CompactionSettings, ConsoleSettings, EtcdCompatSettings,
+    LeaseSettings, RaftSettings, TlsSettings,
 };
 use self::source::Values;
 use crate::api::Limits;
@@ -164,6 +164,34 @@ pub struct EtcdTlsConfig {
     pub client_cert_auth: bool,
 }
 
+/// Authentication of users, and the audit file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthConfig {
+    /// Lifetime of a token issued for a password.
+    pub token_ttl: Duration,
+    /// Audit file, which records changes and refused requests; none if empty.
+    pub audit_file: Option<PathBuf>,
+    /// The issuer of tokens that this cluster did not give itself, if one is trusted.
+    pub oidc: Option<OidcConfig>,
+}
+
+/// An issuer of tokens (OpenID Connect).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OidcConfig {
+    /// Its name, as in the claim `iss`.
+    pub issuer: String,
+    /// What the claim `aud` has to contain.
+    pub audience: String,
+    /// Its public keys (JWKS).
+    pub jwks_file: PathBuf,
+    /// The claim that names the user.
+    pub user_claim: String,
+    /// What is put before that claim.
+    pub user_prefix: String,
+    /// How far its clock and this node's may be apart.
+    pub leeway: Duration,
+}
+
 /// Scheduled backups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupConfig {
@@ -217,7 +245,7 @@ impl Config {
             watch: limits::watches(values, &raft)?,
             storage: limits::storage(values, &limits)?,
             tls: tls(values, listen_etcd)?,
-            auth: AuthConfig::read(values)?,
+            auth: auth(values)?,
             backup: backup(values)?,
             log: LogConfig::read(values)?,
             tracing: TracingConfig::read(values)?,
@@ -373,6 +401,45 @@ fn spiffe(
 }
 
 fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
+fn auth(values: &Values) -> Result<AuthConfig, ConfigError> {
+    let auth = AuthSettings::read(values)?;
+    let needed = |key: &'static str, example: &str| ConfigError::Relation {
+        at: values.at(AuthSettings::oidc_issuer),
+        problem: format!(
+            "auth.oidc.issuer is set but {key} is not: set it, for example to {example}"
+        ),
+    };
+    let oidc = match auth.oidc_issuer {
+        Some(issuer) => Some(OidcConfig {
+            issuer,
+            audience: auth
+                .oidc_audience
+                .ok_or_else(|| needed(AuthSettings::oidc_audience, "\"leasehold\""))?,
+            jwks_file: auth
+                .oidc_jwks_file
+                .ok_or_else(|| needed(AuthSettings::oidc_jwks_file, "\"jwks.json\""))?,
+            user_claim: auth.oidc_user_claim,
+            user_prefix: auth.oidc_user_prefix.unwrap_or_default(),
+            leeway: auth.oidc_leeway,
+        }),
+        None if auth.oidc_audience.is_none() && auth.oidc_jwks_file.is_none() => None,
+        None => {
+            return Err(ConfigError::Relation {
+                at: values
+                    .at_first_set(&[AuthSettings::oidc_audience, AuthSettings::oidc_jwks_file]),
+                problem: "auth.oidc.issuer is not set: set it to the claim iss of its tokens, for \
+                          example \"https://login.example.org\""
+                    .to_owned(),
+            });
+        }
+    };
+    Ok(AuthConfig {
+        token_ttl: auth.token_ttl,
+        audit_file: auth.audit_file,
+        oidc,
+    })
+}
+
     let (schedule, dir) = (BackupSettings::schedule, BackupSettings::dir);
     if values.optional(schedule)?.is_none() {
         return match values.optional(dir)? {

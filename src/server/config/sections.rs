@@ -72,6 +72,7 @@ const TIB: u64 = 1 << 40;
 const ZERO: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+const LEEWAY_MAX: Duration = Duration::from_secs(300);
 /// That of etcd.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -113,7 +114,7 @@ const SECTIONS: &[&[Setting]] = &[
     TlsSettings::SETTINGS,
     EtcdCompatSettings::SETTINGS,
     ConsoleSettings::SETTINGS,
-    AuthConfig::SETTINGS,
+    AuthSettings::SETTINGS,
     BackupSettings::SETTINGS,
     LogConfig::SETTINGS,
     TracingConfig::SETTINGS,
@@ -420,9 +421,7 @@ settings! {
 }
 
 settings! {
-    /// Authentication of users, and the audit file.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct AuthConfig in "auth" {
+    pub(super) struct AuthSettings in "auth" {
         token_ttl: Duration = "5m" in duration(SECOND..=MONTH),
             "Lifetime of a token issued for a password";
         audit_file: Option<PathBuf> = "" in optional_path(),
@@ -438,6 +437,20 @@ settings! {
         keep = "24", "Number of scheduled backups to keep per cluster";
     }
 }
+        oidc_issuer as "oidc.issuer": Option<String> = "" in optional(),
+            "Issuer of tokens (OpenID Connect) that name users, exactly as in their claim iss; none if \
+             empty";
+        oidc_audience as "oidc.audience": Option<String> = "" in optional(),
+            "Audience that tokens of auth.oidc.issuer must have in their claim aud";
+        oidc_jwks_file as "oidc.jwks_file": Option<PathBuf> = "" in optional_path(),
+            "Public keys of auth.oidc.issuer (JWKS), read again when they change";
+        oidc_user_claim as "oidc.user_claim": String = "sub" in required(),
+            "Claim of a token that names the user";
+        oidc_user_prefix as "oidc.user_prefix": Option<String> = "oidc:" in optional(),
+            "What is put before the claim to make the user's name, so that the issuer can name no \
+             other user; empty for nothing";
+        oidc_leeway as "oidc.leeway": Duration = "30s" in duration(ZERO..=LEEWAY_MAX),
+            "How far the clocks of the issuer and of this node may be apart";
 
 settings! {
     /// The log of what the node does.

@@ -281,8 +281,16 @@ fn every_key_can_be_given_without_a_file() {
         ("console.enabled", "false"),
         ("tls.peer.crl_file", "h"),
         ("tls.peer.allowed_sans", "n1"),
+        ("tls.spiffe.trust_domain", "example.org"),
+        ("tls.spiffe.users", "/db=root, /ns/*/sa/*=*/*"),
         ("auth.token_ttl", "7m"),
         ("auth.audit_file", "i"),
+        ("auth.oidc.issuer", "https://login.example.org"),
+        ("auth.oidc.audience", "leasehold"),
+        ("auth.oidc.jwks_file", "n"),
+        ("auth.oidc.user_claim", "email"),
+        ("auth.oidc.user_prefix", "sso:"),
+        ("auth.oidc.leeway", "1m"),
         ("backup.schedule", "6h"),
         ("backup.dir", "/backups"),
         ("backup.keep", "3"),
@@ -346,6 +354,21 @@ fn every_key_can_be_given_without_a_file() {
     assert_eq!(by_flags.auth.token_ttl, Duration::from_secs(7 * 60));
     assert_eq!(by_flags.tls.client.allowed_sans, ["billing", "ops"]);
     assert_eq!(by_flags.tls.peer.crl_file, Some(PathBuf::from("h")));
+    let oidc = OidcConfig {
+        issuer: "https://login.example.org".to_owned(),
+        audience: "leasehold".to_owned(),
+        jwks_file: "n".into(),
+        user_claim: "email".to_owned(),
+        user_prefix: "sso:".to_owned(),
+        leeway: Duration::from_secs(60),
+    };
+    assert_eq!(by_flags.auth.oidc, Some(oidc));
+    let spiffe = by_flags.tls.client.spiffe.clone().unwrap();
+    assert_eq!(
+        (spiffe.trust_domain.as_str(), spiffe.rules.len()),
+        ("example.org", 2)
+    );
+    assert_eq!(by_flags.tls.peer.spiffe, None);
     let etcd = by_flags.tls.etcd.unwrap();
     let files = TlsFiles {
         cert_file: "j".into(),
@@ -353,7 +376,7 @@ fn every_key_can_be_given_without_a_file() {
         trusted_ca_file: "l".into(),
         crl_file: Some("m".into()),
         allowed_sans: vec!["web".to_owned()],
-        spiffe: None,
+        spiffe: by_flags.tls.client.spiffe.clone(),
     };
     let tls = EtcdTlsConfig {
         files,
@@ -423,6 +446,50 @@ fn the_port_for_etcd_s_clients_is_off_and_under_tls_unless_that_is_asked_for() {
         let said = complaint(&listening(&format!("emulated_version = \"{wrong}\"")));
         assert!(said.contains("three numbers"), "{wrong}: {said}");
     }
+}
+
+#[test]
+fn spiffe_ids_are_accepted_of_one_trust_domain_by_rules_that_can_be_meant() {
+    let with = |lines: &str| complaint(&complete(&format!("[tls.spiffe]\n{lines}\n")));
+    let said = with("trust_domain = \"Example.org\"");
+    assert!(
+        said.contains("the trust domain \"Example.org\" is not valid"),
+        "{said}"
+    );
+    let said = with("users = [\"/a=b\"]");
+    assert!(said.contains("tls.spiffe.trust_domain is not"), "{said}");
+    let said = with("trust_domain = \"a\"\nusers = [\"/a=b\", \"/*/*=*-*\"]");
+    assert!(
+        said.contains("`/*/*=*-*`: between two * of the user"),
+        "{said}"
+    );
+    let config = load(&complete("[tls.spiffe]\ntrust_domain = \"a\"\n"));
+    assert!(config.tls.client.spiffe.is_some());
+    assert_eq!(config.tls.peer.spiffe, None);
+}
+
+#[test]
+fn an_issuer_of_tokens_needs_an_audience_and_keys() {
+    let with = |lines: &str| complaint(&complete(&format!("[auth.oidc]\n{lines}\n")));
+    let said = with("issuer = \"https://a\"");
+    assert!(said.contains("auth.oidc.audience is not"), "{said}");
+    let said = with("issuer = \"https://a\"\naudience = \"b\"");
+    assert!(said.contains("auth.oidc.jwks_file is not"), "{said}");
+    for alone in ["audience = \"b\"", "jwks_file = \"c\""] {
+        let said = with(alone);
+        assert!(said.contains("auth.oidc.issuer is not set"), "{said}");
+    }
+    let said = with("leeway = \"6m\"");
+    assert!(said.contains("at most 5m"), "{said}");
+    let lines = "issuer = \"https://a\"\naudience = \"b\"\njwks_file = \"c\"\n";
+    let oidc = load(&complete(&format!("[auth.oidc]\n{lines}")))
+        .auth
+        .oidc
+        .unwrap();
+    assert_eq!(
+        (oidc.user_claim.as_str(), oidc.user_prefix.as_str()),
+        ("sub", "oidc:")
+    );
 }
 
 #[test]

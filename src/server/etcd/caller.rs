@@ -1,7 +1,7 @@
 //! Who calls, how long the caller waits, and what it says of reads; and how a request gets its answer.
 //!
 //! A caller is the user of the token that it shows, else that of its certificate, else none. Tokens are
-//! those of the native protocol, in base64url.
+//! those of the native protocol, in base64url, and those of an issuer as they are.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use crate::etcd::errors::{
 use crate::etcd::proto;
 use crate::etcd::status::{Code, Status};
 use crate::kv::access::Identity;
+use crate::server::session::auth::is_jwt;
 use crate::server::session::{LocalClient, Sessions};
 use crate::types::NodeId;
 
@@ -42,6 +43,8 @@ const RETRY_MAX: Duration = Duration::from_millis(200);
 /// that need one.
 const LEADER_LOOK: Duration = Duration::from_millis(500);
 const LEADERLESS_LOOKS: u32 = 6;
+/// How often it is looked whether the token of a stream is over.
+const TOKEN_LOOK: Duration = Duration::from_secs(1);
 /// What a message may have around the request that it holds.
 const AROUND_BYTES: usize = 512 << 10;
 
@@ -181,13 +184,32 @@ impl Caller {
         }
     }
 
-    /// Waits until streams of this caller have to end: because the node stops, or because it has known no
-    /// leader for long and the caller wants none then.
+    /// Waits until streams of this caller have to end: because the node stops, because it has known no
+    /// leader for long and the caller wants none then, or because the caller's token is over.
     pub(super) async fn ended(&self) -> Status {
         let mut stopping = self.stopping.clone();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => STOPPED,
             () = self.leader_lost() => NO_LEADER,
+            () = self.token_ended() => INVALID_AUTH_TOKEN,
+        }
+    }
+
+    /// Until the token of an issuer is over. One of this cluster is good for as long as its stream, as in
+    /// etcd.
+    async fn token_ended(&self) {
+        if !self
+            .token
+            .as_ref()
+            .is_some_and(|token| is_jwt(token.reveal()))
+        {
+            return std::future::pending().await;
+        }
+        loop {
+            match self.session() {
+                Err(error) if error.kind != ErrorKind::Unavailable => return,
+                _ => tokio::time::sleep(TOKEN_LOOK).await,
+            }
         }
     }
 
@@ -341,6 +363,10 @@ fn token(headers: &HeaderMap) -> Option<Secret> {
             given.strip_prefix(b"Bearer ").unwrap_or(given)
         }
     };
+    // One of an issuer is text, and longer than any that is good only by mistake.
+    if is_jwt(text) && text.contains(&b'.') {
+        return Some(Secret::new(text));
+    }
     let token = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
     Some(Secret::new(token))
 }

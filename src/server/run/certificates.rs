@@ -1,4 +1,4 @@
-//! Certificates that change while a node runs.
+//! Certificates that change while a node runs, and the keys of an issuer of tokens.
 //!
 //! The files are checked at intervals, and at once on request. New ones are loaded and
 //! trusted from the next connection on; open connections stay, unless the other side
@@ -18,6 +18,7 @@ use super::start::StartError;
 use crate::server::config::TlsFiles;
 use crate::server::disk::tls::load_tls;
 use crate::server::metrics::{CertificateMetrics, Metrics, ReloadResult};
+use crate::server::session::auth::Issuer;
 use crate::server::status::reload::ReloadReports;
 use crate::transport::{Endpoint, TlsStamps};
 use crate::types::ClusterId;
@@ -50,12 +51,51 @@ impl PortCertificate {
     }
 }
 
+/// The keys of an issuer of tokens.
+pub(crate) struct IssuerKeys {
+    issuer: Arc<Issuer>,
+    /// The last reported error.
+    complaint: Option<String>,
+}
+
+impl IssuerKeys {
+    /// The keys that were read at the start.
+    pub(crate) fn new(issuer: Arc<Issuer>) -> Self {
+        Self {
+            issuer,
+            complaint: None,
+        }
+    }
+
+    fn renew(&mut self) {
+        match self.issuer.reload() {
+            Ok(changed) => {
+                self.complaint = None;
+                if changed {
+                    tracing::info!("new keys of the issuer of tokens loaded");
+                }
+            }
+            Err(error) => {
+                let complaint = error.to_string();
+                if self.complaint.as_ref() != Some(&complaint) {
+                    tracing::error!(
+                        "the changed keys of the issuer of tokens cannot be used; the previous ones stay \
+                         in use: {complaint}"
+                    );
+                }
+                self.complaint = Some(complaint);
+            }
+        }
+    }
+}
+
 /// Reloads the certificates of a node.
 pub(crate) struct Certificates {
     pub(crate) name: String,
     pub(crate) cluster_id: ClusterId,
     pub(crate) client: PortCertificate,
     pub(crate) peer: PortCertificate,
+    pub(crate) issuer: Option<IssuerKeys>,
     /// Interval between checks of the files; zero disables them.
     pub(crate) interval: Option<Duration>,
     pub(crate) asked: Arc<Notify>,
@@ -79,10 +119,18 @@ impl Certificates {
                 ] {
                     renew(port_certificate, port, &name, cluster, asked.is_ok());
                 }
+                if let Some(issuer) = &mut self.issuer {
+                    issuer.renew();
+                }
             }
             if asked.is_ok() {
-                let complaints = [&self.client, &self.peer]
-                    .map(|port_certificate| port_certificate.complaint.clone());
+                let complaints = [
+                    self.client.complaint.clone(),
+                    self.peer.complaint.clone(),
+                    self.issuer
+                        .as_ref()
+                        .and_then(|issuer| issuer.complaint.clone()),
+                ];
                 self.told.report(complaints.into_iter().flatten().collect());
             }
             for port_certificate in [&self.client, &self.peer] {

@@ -1,6 +1,7 @@
 //! Accepts the connections of clients, and the streams of each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -12,7 +13,11 @@ use crate::server::session::auth::Principal;
 use crate::server::session::budget::{ByteBudget, InFlight, SCANS_PER_CONNECTION_MAX};
 use crate::server::watch;
 use crate::server::watch::{WatchSender, Watches};
-use crate::transport::{ClientConnection, ClientListener};
+use crate::transport::{ClientConnection, ClientListener, CloseCode};
+
+/// How often it is looked whether the token of a connection is over, and after how many looks it is closed.
+const TOKEN_LOOK: Duration = Duration::from_secs(1);
+const OUTLIVED_LOOKS: u32 = 3;
 
 /// Ends the watches of a connection when its task ends, however it ends.
 struct WatchGuard {
@@ -23,6 +28,19 @@ struct WatchGuard {
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.watches.left(self.watch_sender.clone());
+    }
+}
+
+/// Until a client has not shown another token in place of one of an issuer that is over. Its requests are
+/// refused meanwhile, and by its watches it would go on to see.
+async fn outlived(principal: &Principal) {
+    let mut looks = 0;
+    while looks < OUTLIVED_LOOKS {
+        tokio::time::sleep(TOKEN_LOOK).await;
+        looks = match principal.is_outlived() {
+            true => looks + 1,
+            false => 0,
+        };
     }
 }
 
@@ -70,7 +88,18 @@ impl Sessions {
             watches: self.serving.watches.clone(),
         };
         let mut streams = JoinSet::new();
-        while let Ok(stream) = connection.accept_stream().await {
+        let has_issuer = self.serving.access.has_issuer();
+        loop {
+            let accepted = tokio::select! {
+                accepted = connection.accept_stream() => accepted,
+                () = outlived(&connection_state.principal), if has_issuer => {
+                    connection.connection().close(CloseCode::Untrusted);
+                    break;
+                }
+            };
+            let Ok(stream) = accepted else {
+                break;
+            };
             streams.spawn(stream::serve(
                 self.clone(),
                 connection_state.clone(),

@@ -46,6 +46,9 @@ pub enum StartError {
         peer: ClusterId,
     },
     /// The VMClock device that the configuration names cannot be used.
+    /// The keys of the issuer of tokens cannot be used.
+    #[error(transparent)]
+    IssuerKeys(#[from] KeysError),
     #[error(
         "node.vm_clock = `{}`: {source}; name a VMClock device that this user may read, or leave the setting \
          out",

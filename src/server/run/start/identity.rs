@@ -10,6 +10,7 @@ use crate::server::disk::data_dir;
 use crate::server::disk::data_dir::DataDir;
 use crate::server::disk::tls::load_tls;
 use crate::server::peers::joining;
+use crate::server::session::auth::Issuer;
 use crate::time::{Clock, Instant};
 use crate::transport::Tls;
 use crate::types::{BootstrapId, ClusterId, Incarnation, NodeId};
@@ -18,6 +19,8 @@ use crate::types::{BootstrapId, ClusterId, Incarnation, NodeId};
 pub(super) struct Identity {
     pub(super) tls_client: Tls,
     pub(super) tls_peer: Tls,
+    /// Whose tokens are good besides the cluster's own.
+    pub(super) issuer: Option<Arc<Issuer>>,
     pub(super) cluster_id: ClusterId,
     pub(super) member_id: NodeId,
     pub(super) data_dir: Arc<DataDir>,
@@ -36,6 +39,7 @@ impl Identity {
         let told = who_am_i(config, &tls_peer).await?;
         let identity = data_dir::Identity {
             cluster: cluster_id,
+        let issuer = config.auth.oidc.as_ref().map(Issuer::load).transpose()?;
             node_name: config.node.name.clone(),
             incarnation: told.incarnation,
         };
@@ -49,6 +53,7 @@ impl Identity {
             cluster_id,
             member_id: identity.node(),
             data_dir: Arc::new(data_dir),
+            issuer,
             initial_members: told.initial_members,
             clock,
             started,

@@ -267,7 +267,12 @@ fn serving(config: &Config, identity: &Identity, shared: &Shared) -> Serving {
         storage_size: StorageSize::default(),
         room: Arc::new(Room::new(config.quota)),
         removed: shared.removed.clone(),
-        access: Access::new(gate, cluster_id, config.auth.token_ttl),
+        access: Access::new(
+            gate,
+            cluster_id,
+            config.auth.token_ttl,
+            identity.issuer.clone(),
+        ),
         watches: shared.watches.clone(),
         exports: Arc::new(Exports::default()),
         origins: Arc::new(origins),

@@ -19,7 +19,7 @@ use crate::server::disk::space::DiskPlan;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::metrics::UPKEEP_INTERVAL;
 use crate::server::run::backups::Backups;
-use crate::server::run::certificates::{Certificates, PortCertificate};
+use crate::server::run::certificates::{Certificates, IssuerKeys, PortCertificate};
 use crate::server::run::reopening::LeaderlessWatch;
 use crate::server::session::drain::Drain;
 use crate::server::session::{Sessions, exports};
@@ -115,6 +115,7 @@ impl Tasks {
             cluster_id: identity.cluster_id,
             client: PortCertificate::new("client", &config.tls.client, listener.endpoint().clone()),
             peer: PortCertificate::new("peer", &config.tls.peer, ports.peers.endpoint().clone()),
+            issuer: identity.issuer.clone().map(IssuerKeys::new),
             interval: config.tls.reload_interval,
             asked: reload.clone(),
             told: reloaded.clone(),

@@ -3,7 +3,8 @@
 //! A client is identified by its certificate, or by a token that it has shown on its connection
 //! ([`Principal`]). The rules come from the state ([`Gate`]), and [`kv::access`](crate::kv::access) alone
 //! judges requests by them. This module does what needs randomness, clocks or time to compute: passwords
-//! ([`password`]), the delay after wrong ones ([`login_rate_limit`]), and tokens ([`token`]).
+//! ([`password`]), the delay after wrong ones ([`login_rate_limit`]), and tokens: those of this cluster
+//! ([`token`]) and those of an issuer outside of it ([`oidc`]).
 //!
 //! The kind of a request decides when it is judged ([`AuthorizationPoint::of`]): a write when it is
 //! applied, a read by the rules of the state that it has read, every other request before anything is
@@ -11,12 +12,13 @@
 
 mod audit;
 mod login_rate_limit;
+mod oidc;
 mod password;
 mod token;
 mod token_uses;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -33,7 +35,9 @@ use crate::types::ClusterId;
 
 pub(crate) use audit::{Audit, Note};
 use login_rate_limit::LoginRateLimit;
-use token::{Signer, token_expired};
+pub(crate) use oidc::{Issuer, KeysError, is_jwt};
+use oidc::{IssuerKey, VerifiedToken};
+use token::{Signer, millis_since_1970, token_expired};
 pub(crate) use token_uses::TokenUse;
 use token_uses::TokenUses;
 
@@ -48,6 +52,8 @@ pub(crate) struct Access {
     hashing: Arc<Semaphore>,
     rate_limit: LoginRateLimit,
     token_uses: TokenUses,
+    /// Whose tokens are good besides this cluster's.
+    issuer: Option<Arc<Issuer>>,
 }
 
 /// The identity of the client of a connection.
@@ -63,6 +69,15 @@ pub(crate) struct Principal {
 struct TokenIdentity {
     identity: Arc<Identity>,
     until: std::time::Instant,
+    /// The key of an issuer that it rests on.
+    key: Option<Weak<IssuerKey>>,
+}
+
+impl TokenIdentity {
+    fn is_good(&self) -> bool {
+        let is_known = |key: &Weak<IssuerKey>| key.strong_count() > 0;
+        stopwatch() < self.until && self.key.as_ref().is_none_or(is_known)
+    }
 }
 
 impl Principal {
@@ -95,9 +110,17 @@ impl Principal {
     pub(crate) fn identity(&self) -> Result<Arc<Identity>, Error> {
         match &*self.token.load() {
             None => Ok(Arc::clone(&self.certificate)),
-            Some(token) if stopwatch() < token.until => Ok(Arc::clone(&token.identity)),
+            Some(token) if token.is_good() => Ok(Arc::clone(&token.identity)),
             Some(_) => Err(token_expired()),
         }
+    }
+
+    /// Whether it is known by the token of an issuer, and that is over.
+    pub(crate) fn is_outlived(&self) -> bool {
+        let token = self.token.load();
+        token
+            .as_ref()
+            .is_some_and(|token| token.key.is_some() && !token.is_good())
     }
 
     /// The name under which its requests are written down and counted (audit log, slow log, requests a second),
@@ -142,8 +165,14 @@ impl AuthorizationPoint {
 }
 
 impl Access {
-    pub(crate) fn new(gate: Arc<Gate>, cluster_id: ClusterId, token_ttl: Duration) -> Self {
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        cluster_id: ClusterId,
+        token_ttl: Duration,
+        issuer: Option<Arc<Issuer>>,
+    ) -> Self {
         Self {
+            issuer,
             gate,
             cluster_id,
             token_ttl,
@@ -151,6 +180,11 @@ impl Access {
             rate_limit: LoginRateLimit::default(),
             token_uses: TokenUses::new(token_ttl),
         }
+    }
+
+    /// Whether tokens of an issuer are good.
+    pub(crate) fn has_issuer(&self) -> bool {
+        self.issuer.is_some()
     }
 
     /// The rules, if access is controlled. Load them after reading the state.
@@ -288,7 +322,7 @@ impl Access {
     /// From now on `principal` is the user that `token` names.
     ///
     /// # Errors
-    /// The token is not one of this cluster, is void, or has expired.
+    /// The token is neither one of this cluster nor of its issuer, is void, or has expired.
     pub(crate) fn use_token(
         &self,
         principal: &Principal,
@@ -297,14 +331,41 @@ impl Access {
         let Some(policy) = self.gate.rules() else {
             return Ok(AuthResponse::NotEnabled);
         };
-        let signer = Signer::of(&policy, self.cluster_id)?;
-        let (identity, left) = signer.check(token, policy.status().revision)?;
+        let (identity, left, key) = match self.of_issuer(token)? {
+            Some(VerifiedToken {
+                identity,
+                left,
+                key,
+            }) => (identity, left, Some(key)),
+            None => {
+                let signer = Signer::of(&policy, self.cluster_id)?;
+                let (identity, left) = signer.check(token, policy.status().revision)?;
+                (identity, left, None)
+            }
+        };
         policy.rules(&identity)?;
         principal.token.store(Some(Arc::new(TokenIdentity {
             identity: Arc::new(identity),
             until: stopwatch() + left,
+            key,
         })));
         Ok(AuthResponse::Done)
+    }
+
+    /// What a token of the issuer says; `None` if it is meant as another one.
+    ///
+    /// # Errors
+    /// It is no good.
+    fn of_issuer(&self, token: &Secret) -> Result<Option<VerifiedToken>, Error> {
+        match &self.issuer {
+            _ if !is_jwt(token.reveal()) => Ok(None),
+            Some(issuer) => Ok(Some(issuer.verify(token.reveal(), millis_since_1970())?)),
+            None => Err(Error::not_applied(
+                ErrorKind::Unauthenticated,
+                "this is the token of an issuer, and this cluster trusts none: set auth.oidc.issuer, or \
+                 log in with a password",
+            )),
+        }
     }
 
     /// The identity that `token` names by these rules, and its uses, of which this is one. A token that
@@ -318,6 +379,11 @@ impl Access {
         policy: &Policy,
         token: &Secret,
     ) -> Result<(Identity, Arc<TokenUse>), Error> {
+        if let Some(verified) = self.of_issuer(token)? {
+            policy.rules(&verified.identity)?;
+            let used = TokenUse::of_issuer(stopwatch() + verified.left, verified.key);
+            return Ok((verified.identity, Arc::new(used)));
+        }
         let signer = Signer::of(policy, self.cluster_id)?;
         let (identity, left) = signer.read(token, policy.status().revision)?;
         policy.rules(&identity)?;
@@ -487,6 +553,7 @@ mod tests {
                     generation: Some(3),
                 }),
                 until,
+                key: None,
             })));
         };
         bind(stopwatch() + Duration::from_secs(3600));

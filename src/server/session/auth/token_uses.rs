@@ -8,11 +8,12 @@
 //! unless their connection stays.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
 
+use super::oidc::IssuerKey;
 use crate::api::Secret;
 use crate::sync::Mutex;
 
@@ -31,13 +32,25 @@ pub(super) struct TokenUses {
 pub(crate) struct TokenUse {
     ttl: Duration,
     until: Mutex<Instant>,
+    /// The key of an issuer that it rests on.
+    key: Option<Weak<IssuerKey>>,
 }
 
 impl TokenUse {
-    /// Uses the token at `now`; false if it was not used for too long.
+    /// Of a token of an issuer: no use makes it live longer, and it ends with its key.
+    pub(super) fn of_issuer(until: Instant, key: Weak<IssuerKey>) -> Self {
+        Self {
+            ttl: Duration::ZERO,
+            until: Mutex::new(until),
+            key: Some(key),
+        }
+    }
+
+    /// Uses the token at `now`; false if it was not used for too long, or has ended.
     pub(crate) fn touch(&self, now: Instant) -> bool {
         let mut until = self.until.lock();
-        let is_good = now < *until;
+        let is_known = |key: &Weak<IssuerKey>| key.strong_count() > 0;
+        let is_good = now < *until && self.key.as_ref().is_none_or(is_known);
         if is_good {
             *until = (*until).max(now + self.ttl);
         }
@@ -75,6 +88,7 @@ impl TokenUses {
         let used = Arc::new(TokenUse {
             ttl: self.ttl,
             until: Mutex::new(now + left.max(self.ttl)),
+            key: None,
         });
         if table.len() >= REMEMBERED_MAX {
             table.retain(|_, known| now < known.until());

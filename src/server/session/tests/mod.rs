@@ -195,6 +195,7 @@ impl World {
                 store.reader().gate().clone(),
                 ClusterId(1),
                 Duration::from_secs(300),
+                None,
             ),
             watches: Arc::default(),
             exports: Arc::default(),

@@ -1,0 +1,212 @@
+//! Tokens of an issuer outside of the cluster (OpenID Connect): who shows one is the user that it names.
+//!
+//! A token is a JWT ([`jwt`]), signed with a key of which the public half is in a file ([`keys`]). The file is
+//! read again when it changes; nothing is asked of the network. A key that is taken out of the file ends what
+//! rests on it at once: an identity refers to the key, and not to a copy.
+//!
+//! What a token says of its own key (`jku`, `jwk`, `x5c`) is never looked at, and its algorithm is that of the
+//! key, so that neither can be chosen by who sends it.
+
+mod jwt;
+mod keys;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+
+use self::jwt::{Claims, Jwt};
+use self::keys::KeySet;
+pub(crate) use self::keys::{IssuerKey, KeysError};
+use crate::api::{Error, ErrorKind};
+use crate::kv::access::Identity;
+use crate::server::config::OidcConfig;
+
+/// The longest name of a user, in bytes.
+const USER_BYTES_MAX: usize = 255;
+/// A token is good for no longer, whatever it says: a time that every clock can add.
+const LEFT_MAX: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+
+/// An issuer whose tokens are good here.
+pub(crate) struct Issuer {
+    config: OidcConfig,
+    keys: ArcSwap<KeySet>,
+}
+
+/// What a token that is good says.
+#[derive(Debug)]
+pub(crate) struct VerifiedToken {
+    /// The user.
+    pub(crate) identity: Identity,
+    /// How long it is still good.
+    pub(crate) left: Duration,
+    /// The key that it rests on.
+    pub(crate) key: Weak<IssuerKey>,
+}
+
+/// Why a token of an issuer is no good.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("it is not a signed JWT of three parts in base64url")]
+    Form,
+    #[error("its header is not one of a signed JWT")]
+    Header,
+    #[error("it is signed with {0:?}, and only ES256, RS256 and EdDSA are accepted")]
+    Algorithm(String),
+    #[error("its header wants what is not known here (crit)")]
+    Critical,
+    #[error("it is a {0:?}, and neither a JWT nor an access token")]
+    Type(String),
+    #[error("it names no key (kid)")]
+    NoKeyId,
+    #[error("its key {0:?} is none of auth.oidc.jwks_file")]
+    UnknownKey(String),
+    #[error("its algorithm is not that of its key")]
+    OtherAlgorithm,
+    #[error("its signature is wrong")]
+    Signature,
+    #[error("its claims are not a JSON object")]
+    Claims,
+    #[error("its claim {0} is missing or of the wrong type")]
+    Claim(String),
+    #[error("it is of another issuer than auth.oidc.issuer")]
+    Issuer,
+    #[error("it is for another audience than auth.oidc.audience")]
+    Audience,
+    #[error("it is not valid yet (nbf): check this node's clock")]
+    NotYet,
+    #[error("it has expired: get another one from the issuer")]
+    Expired,
+    #[error("its address is not verified (email_verified)")]
+    EmailNotVerified,
+    #[error(
+        "the user that it names has no name of 1 to {USER_BYTES_MAX} bytes without control characters"
+    )]
+    User,
+}
+
+impl From<TokenError> for Error {
+    fn from(error: TokenError) -> Self {
+        let kind = match error {
+            TokenError::Expired => ErrorKind::TokenExpired,
+            _ => ErrorKind::Unauthenticated,
+        };
+        Self::not_applied(
+            kind,
+            format!("the token of the issuer is not accepted: {error}"),
+        )
+    }
+}
+
+/// Whether `token` is meant as one of an issuer: those of this cluster begin with another byte.
+pub(crate) fn is_jwt(token: &[u8]) -> bool {
+    // A JSON object in base64 without spaces.
+    token.starts_with(b"ey")
+}
+
+impl Issuer {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub(crate) fn load(config: &OidcConfig) -> Result<Arc<Self>, KeysError> {
+        let keys = KeySet::read(&config.jwks_file, &KeySet::default())?;
+        Ok(Arc::new(Self {
+            config: config.clone(),
+            keys: ArcSwap::from_pointee(keys),
+        }))
+    }
+
+    /// Reads the keys again; says whether they are others now.
+    ///
+    /// # Errors
+    /// They cannot be used: those before stay.
+    pub(crate) fn reload(&self) -> Result<bool, KeysError> {
+        let known = self.keys.load_full();
+        let found = KeySet::read(&self.config.jwks_file, &known)?;
+        if found == *known {
+            return Ok(false);
+        }
+        self.keys.store(Arc::new(found));
+        Ok(true)
+    }
+
+    /// Checks `token` at `now_ms`, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// It is no good. Nothing of it is believed before its signature was checked.
+    pub(crate) fn verify(&self, token: &[u8], now_ms: u64) -> Result<VerifiedToken, TokenError> {
+        let jwt = Jwt::parse(token)?;
+        let keys = self.keys.load();
+        let key = keys
+            .get(&jwt.key_id)
+            .ok_or_else(|| TokenError::UnknownKey(jwt::shortened(&jwt.key_id)))?;
+        if key.algorithm() != jwt.algorithm {
+            return Err(TokenError::OtherAlgorithm);
+        }
+        if !key.has_signed(jwt.signed, &jwt.signature) {
+            return Err(TokenError::Signature);
+        }
+        let claims = jwt.claims()?;
+        let left = self.judge(&claims, now_ms)?;
+        Ok(VerifiedToken {
+            identity: Identity {
+                name: self.user(&claims)?,
+                generation: None,
+            },
+            left: left.min(LEFT_MAX),
+            key: Arc::downgrade(key),
+        })
+    }
+
+    /// Whether the token is of this issuer, for this cluster and good now, and how long it still is.
+    fn judge(&self, claims: &Claims, now_ms: u64) -> Result<Duration, TokenError> {
+        let is_audience = |value: &Value| value.as_str() == Some(self.config.audience.as_str());
+        if claims.text("iss")? != self.config.issuer {
+            return Err(TokenError::Issuer);
+        }
+        let is_ours = match claims.get("aud") {
+            Some(Value::Array(all)) => all.iter().any(is_audience),
+            Some(Value::String(_)) => claims.get("aud").is_some_and(is_audience),
+            _ => return Err(TokenError::Claim("aud".to_owned())),
+        };
+        if !is_ours {
+            return Err(TokenError::Audience);
+        }
+        let leeway_ms = u64::try_from(self.config.leeway.as_millis()).unwrap_or(u64::MAX);
+        let end_ms = claims
+            .time_ms("exp")?
+            .ok_or_else(|| TokenError::Claim("exp".to_owned()))?
+            .saturating_add(leeway_ms);
+        if let Some(begin_ms) = claims.time_ms("nbf")?
+            && now_ms.saturating_add(leeway_ms) < begin_ms
+        {
+            return Err(TokenError::NotYet);
+        }
+        match end_ms.saturating_sub(now_ms) {
+            0 => Err(TokenError::Expired),
+            left_ms => Ok(Duration::from_millis(left_ms)),
+        }
+    }
+
+    fn user(&self, claims: &Claims) -> Result<String, TokenError> {
+        let claim = self.config.user_claim.as_str();
+        let is_unverified = claims
+            .get("email_verified")
+            .is_some_and(|verified| *verified != Value::Bool(true));
+        if claim == "email" && is_unverified {
+            return Err(TokenError::EmailNotVerified);
+        }
+        let named = claims.text(claim)?;
+        let name = format!("{}{named}", self.config.user_prefix);
+        match !named.is_empty() && name.len() <= USER_BYTES_MAX && !name.contains(char::is_control)
+        {
+            true => Ok(name),
+            false => Err(TokenError::User),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
