@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
 use crate::api::{Consistency, Error, ErrorKind, Request, Response, Secret};
-use crate::client::{Client, WatchOptions, Watcher};
+use crate::client::{Client, SrvDiscovery, WatchOptions, Watcher};
 
 /// Makes connections.
 pub trait Connector {
@@ -104,36 +104,83 @@ pub struct Surroundings {
     pub context: Option<(String, Context)>,
     /// The development cluster that runs now, where no context is used.
     pub dev: Option<DevCluster>,
+    /// The endpoints that DNS names, where it is asked.
+    pub discovered: Vec<String>,
 }
 
 impl Surroundings {
     /// What surrounds this process, with the context or the development cluster that is asked for.
     ///
     /// # Errors
-    /// The context cannot be used; the private file is there and cannot be trusted or read; the cluster has a name and does not run.
+    /// The context cannot be used; the private file is there and cannot be trusted or read; the cluster has a name and does not run;
+    /// DNS names no endpoints.
     pub fn of_process(global: &GlobalArgs) -> Result<Self, Failure> {
+        let discovered = discovered(global)?;
         if let Some(context) = chosen(global)? {
             return Ok(Self {
                 context: Some(context),
                 dev: None,
+                discovered,
             });
         }
         let name = global.dev.as_ref();
         let read = |directory: RuntimeDirectory| directory.running();
         match (RuntimeDirectory::find(name).and_then(read), name) {
-            (Ok(None), Some(name)) if global.endpoints.is_empty() => Err(Failure::usage(format!(
-                "no development cluster called {name} is running: start it with `leasehold dev --name \
+            (Ok(None), Some(name)) if global.endpoints.is_empty() && discovered.is_empty() => {
+                Err(Failure::usage(format!(
+                    "no development cluster called {name} is running: start it with `leasehold dev --name \
                  {name}`"
-            ))),
-            (Ok(dev), _) => Ok(Self { context: None, dev }),
+                )))
+            }
+            (Ok(dev), _) => Ok(Self {
+                context: None,
+                dev,
+                discovered,
+            }),
             (Err(error), Some(_)) => Err(error.into()),
             (Err(error @ RuntimeError::NotOurs { .. }), None) => {
                 Err(Failure::refused(error.to_string()))
             }
             // Nothing that a cluster given by flags would need.
-            (Err(_), None) => Ok(Self::default()),
+            (Err(_), None) => Ok(Self {
+                discovered,
+                ..Self::default()
+            }),
         }
     }
+}
+
+/// The endpoints that DNS names, if it is to be asked.
+///
+/// # Errors
+/// It names none.
+fn discovered(global: &GlobalArgs) -> Result<Vec<String>, Failure> {
+    let Some(domain) = global
+        .discovery_srv
+        .as_ref()
+        .filter(|_| global.endpoints.is_empty())
+    else {
+        return Ok(Vec::new());
+    };
+    let mut discovery = SrvDiscovery::new(domain);
+    if let Some(name) = &global.discovery_srv_name {
+        discovery = discovery.with_name(name);
+    }
+    if let Some(server) = global.discovery_dns {
+        discovery = discovery.with_dns(server);
+    }
+    // On a thread of its own, because the caller may be on one of a runtime.
+    let look = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| Failure::refused(error.to_string()))?;
+        runtime
+            .block_on(discovery.endpoints())
+            .map_err(Failure::from)
+    };
+    let looked = std::thread::scope(|scope| scope.spawn(look).join());
+    looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The context that a command is to use, if one is.
@@ -157,7 +204,8 @@ fn chosen(global: &GlobalArgs) -> Result<Option<(String, Context)>, Failure> {
         };
     }
     // Its certificates are for its own endpoints, as those of a development cluster are.
-    if global.dev.is_some() || !global.endpoints.is_empty() {
+    let names_nodes = !global.endpoints.is_empty() || global.discovery_srv.is_some();
+    if global.dev.is_some() || names_nodes {
         return Ok(None);
     }
     let contexts = match Contexts::of(global.contexts.as_deref()) {
@@ -184,8 +232,12 @@ impl Target {
         let dev = surroundings.dev.as_ref();
         let from_dev = |endpoint: &String| dev.is_some_and(|dev| dev.endpoints.contains(endpoint));
         // The development cluster's certificates open only its own doors.
-        let dev = dev.filter(|_| global.endpoints.iter().all(from_dev));
-        let endpoints = match (global.endpoints.as_slice(), dev) {
+        let given = match global.endpoints.as_slice() {
+            [] => surroundings.discovered.as_slice(),
+            given => given,
+        };
+        let dev = dev.filter(|_| given.iter().all(from_dev));
+        let endpoints = match (given, dev) {
             ([], _) if !context.endpoints.is_empty() => context.endpoints.clone(),
             ([], Some(dev)) => dev.endpoints.clone(),
             ([], None) => {
@@ -197,7 +249,8 @@ impl Target {
                 }
                 return Err(Failure::usage(
                     "no cluster was given: start one with `leasehold dev`, or name one with \
-                     --endpoints (or LEASEHOLD_ENDPOINTS), --cacert, --cert and --key, or with --context",
+                     --endpoints (or LEASEHOLD_ENDPOINTS) or --discovery-srv, --cacert, --cert and --key, or with \
+                     --context",
                 ));
             }
             (endpoints, _) => endpoints.to_vec(),

@@ -371,6 +371,7 @@ fn global(line: &str) -> GlobalArgs {
 
 fn dev() -> Surroundings {
     Surroundings {
+        discovered: Vec::new(),
         context: None,
         dev: Some(DevCluster {
             pid: 1,

@@ -38,6 +38,7 @@ mod addresses;
 mod auth;
 mod credentials;
 mod deadline;
+mod discovery;
 mod endpoint;
 #[doc(hidden)]
 pub mod examples;
@@ -96,6 +97,7 @@ use crate::types::NodeId;
 use crate::wire::FrameLimits;
 
 pub use auth::{AuthClient, AuthToken};
+pub use discovery::SrvDiscovery;
 pub use kept_lease::{KeepAliveEvent, KeepAliveOptions, LostCause};
 pub use lease::{LeaseClient, LeaseGrantOptions, LeaseListOptions, TimeToLiveOptions};
 pub use lease_keeper::LeaseKeeper;
@@ -171,7 +173,8 @@ impl Client {
 
     /// Connects to the cluster behind `endpoints` (`host:port`; the default port is 7400). All are
     /// tried, shortly after one another, until one answers: one is enough, connections to the
-    /// others are made when they are needed.
+    /// others are made when they are needed. Without endpoints they are found by DNS, if the options say
+    /// so ([`ConnectOptions::with_discovery`]).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), leasehold::api::Error> {
@@ -205,6 +208,13 @@ impl Client {
             .into_iter()
             .map(|endpoint| with_port(&endpoint.into()))
             .collect::<Result<Vec<_>, _>>()?;
+        let endpoints = match &options.discovery {
+            Some(discovery) if endpoints.is_empty() => {
+                require_runtime()?;
+                discovery.endpoints().await?
+            }
+            _ => endpoints,
+        };
         if endpoints.is_empty() {
             return Err(invalid("no endpoint was given: name at least one node"));
         }
@@ -215,12 +225,7 @@ impl Client {
             ));
         };
         let tls = tls.load()?;
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(invalid(
-                "a client needs a tokio runtime: call connect inside one that has I/O and time \
-                 enabled",
-            ));
-        }
+        require_runtime()?;
         // Leases of this client end by the same clock. One without such a device, or that may not ask it, has
         // nothing better than the clock alone.
         if clock::disruptions().is_none() {
@@ -355,6 +360,15 @@ async fn keep_in_sync(client: Weak<Inner>, interval: Duration) {
         }
         router.sync();
         wait = router.jittered(interval);
+    }
+}
+
+fn require_runtime() -> Result<(), Error> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(invalid(
+            "a client needs a tokio runtime: call connect inside one that has I/O and time enabled",
+        )),
     }
 }
 

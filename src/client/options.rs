@@ -9,6 +9,7 @@ use crate::api::{
     Consistency, Error, ErrorKind, Fence, LeaseTarget, Limits, RangeRequest, Secret, SortOrder,
     SortTarget,
 };
+use crate::client::discovery::SrvDiscovery;
 use crate::client::kept_lease::KeepAliveOptions;
 use crate::client::login::Means;
 use crate::client::selector::{Selector, selects_keys};
@@ -31,6 +32,7 @@ pub struct ConnectOptions {
     pub(super) keep_alive: KeepAliveOptions,
     pub(super) monotonic: bool,
     pub(super) spans: bool,
+    pub(super) discovery: Option<SrvDiscovery>,
 }
 
 impl Default for ConnectOptions {
@@ -49,6 +51,7 @@ impl Default for ConnectOptions {
             keep_alive: KeepAliveOptions::default(),
             monotonic: true,
             spans: false,
+            discovery: None,
         }
     }
 }
@@ -63,6 +66,14 @@ impl ConnectOptions {
     #[must_use]
     pub fn with_tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Finds the endpoints in service records of DNS, for a client that is given none. They are looked up once,
+    /// when it connects.
+    #[must_use]
+    pub fn with_discovery(mut self, discovery: SrvDiscovery) -> Self {
+        self.discovery = Some(discovery);
         self
     }
 
@@ -85,6 +96,16 @@ impl ConnectOptions {
         self
     }
 
+    /// Authenticates by the token in this file, as an issuer that the cluster trusts gives it
+    /// (OpenID Connect). The file is read for each connection, and again when its token has expired:
+    /// replace it in time, as a token that Kubernetes projects is. Blanks around the token do not
+    /// count.
+    #[must_use]
+    pub fn with_token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.login = Some(Means::TokenFile(path.into()));
+        self
+    }
+
     /// Default timeout of a request, retries included. The server receives it with the request.
     /// Default: 2 s.
     #[must_use]
@@ -96,16 +117,6 @@ impl ConnectOptions {
     /// Timeout of one attempt to connect to one endpoint. Default: 5 s, which is also the maximum.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-    /// Authenticates by the token in this file, as an issuer that the cluster trusts gives it
-    /// (OpenID Connect). The file is read for each connection, and again when its token has expired:
-    /// replace it in time, as a token that Kubernetes projects is. Blanks around the token do not
-    /// count.
-    #[must_use]
-    pub fn with_token_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.login = Some(Means::TokenFile(path.into()));
-        self
-    }
-
         self.connect_timeout = timeout;
         self
     }

@@ -24,6 +24,7 @@ mod key_file;
 mod listener;
 mod settings;
 mod spiffe;
+mod srv;
 mod stats;
 mod tls;
 
@@ -45,6 +46,7 @@ pub use listener::{ClientConnection, ClientListener, Introduction, ListenerConfi
 #[allow(unused_imports, reason = "the SDK alone has no settings")]
 pub(crate) use spiffe::check_trust_domain;
 pub use spiffe::{SpiffeError, SpiffeId, SpiffeRule, SpiffeRuleError, SpiffeUsers};
+pub use srv::{SrvError, SrvRecord, SrvService, lookup_srv, srv_name};
 pub use stats::{HandshakeFailure, Port, Traffic, TransportStats, is_worth_saying};
 pub(crate) use tls::TlsStamps;
 pub use tls::{Tls, TlsError, TlsPaths};

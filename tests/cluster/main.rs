@@ -23,6 +23,7 @@ mod crashes;
 mod data_model;
 mod dev_clusters;
 mod diverged;
+mod discovery;
 mod doctor;
 mod embed;
 mod embedded;

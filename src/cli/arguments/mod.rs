@@ -15,6 +15,7 @@ pub mod mirror;
 pub mod offline;
 pub mod snapshot;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,6 +84,31 @@ pub struct GlobalArgs {
         value_delimiter = ','
     )]
     pub endpoints: Vec<String>,
+    /// Domain whose DNS SRV records _leasehold-client._udp.DOMAIN name the client addresses, where
+    /// --endpoints is not given
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_DISCOVERY_SRV",
+        value_name = "DOMAIN"
+    )]
+    pub discovery_srv: Option<String>,
+    /// Suffix of the service in those records: _leasehold-client-SUFFIX._udp.DOMAIN
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_DISCOVERY_SRV_NAME",
+        value_name = "SUFFIX"
+    )]
+    pub discovery_srv_name: Option<String>,
+    /// DNS server to ask for them [default: those of /etc/resolv.conf]
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_DISCOVERY_DNS",
+        value_name = "IP:PORT"
+    )]
+    pub discovery_dns: Option<SocketAddr>,
     /// Development cluster to use, by the name that was given to `leasehold dev --name`; default: the
     /// one without a name, if it runs
     #[arg(

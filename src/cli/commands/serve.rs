@@ -14,6 +14,7 @@ use crate::server::config::{
     Config, ConfigSources, LogFormat, unknown_variables, variables_as_text,
 };
 use crate::server::disk::store::contains_panic;
+use crate::server::run::discovery::initial_members;
 use crate::server::run::supervisor::Supervisor;
 use crate::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
 
@@ -26,12 +27,12 @@ pub(super) fn serve(
     let env = variables_as_text(std::env::vars_os())
         .map_err(|error| Failure::usage(error.to_string()))?;
     let unknown = unknown_variables(&env, &variables(program));
-    let config = Config::load(ConfigSources {
+    let sources = ConfigSources {
         file: arguments.config,
         env,
         flags,
-    });
-    let config = config.map_err(|error| {
+    };
+    let config = Config::load(sources.clone()).map_err(|error| {
         // What is missing may have been set by a name that is nearly right.
         let hints = unknown.iter().map(|variable| format!("; {variable}"));
         Failure::usage(error.to_string() + &hints.collect::<String>())
@@ -56,6 +57,10 @@ pub(super) fn serve(
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
         let mut hangups = Hangups::listen()?;
+        let config = tokio::select! {
+            config = with_members(config, sources) => config?,
+            () = stop.asked() => return Ok(()),
+        };
         let mut node = tokio::select! {
             started = Server::start(config, options) => RunningNode {
                 server: started.map_err(not_started)?,
@@ -84,6 +89,18 @@ pub(super) fn serve(
         node.shutdown().await;
         reason.map_or(Ok(()), |reason| Err(Failure::new(exit, reason)))
     })
+}
+
+/// The configuration with the initial members, which DNS may have to name.
+async fn with_members(config: Config, mut sources: ConfigSources) -> Result<Config, Failure> {
+    let Some(discovery) = &config.cluster.discovery else {
+        return Ok(config);
+    };
+    let members = initial_members(discovery).await;
+    sources
+        .flags
+        .push(("cluster.initial".to_owned(), members.join(",")));
+    Config::load(sources).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// The environment variables that stand for flags of any command.

@@ -226,7 +226,7 @@ fn target(flags: &str, context: Context) -> Result<Target, Failure> {
     let global = super::super::parse_from(&[], line.split_whitespace().map(Into::into));
     let surroundings = Surroundings {
         context: Some(("prod".to_owned(), context)),
-        dev: None,
+        ..Surroundings::default()
     };
     Target::find(&global.unwrap().global, &surroundings)
 }

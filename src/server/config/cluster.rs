@@ -8,6 +8,7 @@ use super::sections::{AdvertiseConfig, ClusterSettings, ListenConfig};
 use super::source::Values;
 use super::value::{NAME_FORM, split_address};
 use crate::node::recovery::ClusterState;
+use crate::transport::{SrvService, srv_name};
 use crate::types::is_name;
 
 /// The cluster.
@@ -18,6 +19,19 @@ pub struct ClusterConfig {
     /// The members that bootstrap the cluster, this node among them, sorted by name. If the cluster
     /// exists: members to contact, perhaps without this node.
     pub initial: Vec<InitialMember>,
+    /// Where the members are to be found, if they are not given: then `initial` is this node alone.
+    pub discovery: Option<SrvDiscovery>,
+}
+
+/// Service records of DNS that name the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SrvDiscovery {
+    /// The name of the records.
+    pub service: String,
+    /// How many members they must name.
+    pub size: usize,
+    /// Who is asked; `None` for the resolvers of this machine.
+    pub dns: Option<SocketAddr>,
 }
 
 /// One of the initial members.
@@ -73,10 +87,15 @@ pub(super) fn cluster(
     listen: &ListenConfig,
     advertised: Option<&str>,
 ) -> Result<ClusterConfig, ConfigError> {
-    let ClusterSettings { initial, state } = ClusterSettings::read(values)?;
+    let settings = ClusterSettings::read(values)?;
+    let discovery = discovery(values, &settings)?;
+    let ClusterSettings { initial, state, .. } = settings;
     if initial.is_empty() {
-        let initial = vec![alone(name, listen, advertised)];
-        return Ok(ClusterConfig { state, initial });
+        return Ok(ClusterConfig {
+            state,
+            initial: vec![alone(name, listen, advertised)],
+            discovery,
+        });
     }
     let mut names = BTreeMap::new();
     let mut addresses = BTreeMap::new();
@@ -117,7 +136,37 @@ pub(super) fn cluster(
         address: Some(address),
     };
     let initial = names.into_iter().map(member).collect();
-    Ok(ClusterConfig { state, initial })
+    Ok(ClusterConfig {
+        state,
+        initial,
+        discovery: None,
+    })
+}
+
+/// Where the members are to be found, if that is set.
+fn discovery(
+    values: &Values,
+    settings: &ClusterSettings,
+) -> Result<Option<SrvDiscovery>, ConfigError> {
+    let Some(domain) = &settings.discovery_srv else {
+        return match settings.discovery_srv_name {
+            None => Ok(None),
+            Some(_) => Err(ConfigError::Relation {
+                at: values.at(ClusterSettings::discovery_srv_name),
+                problem: "cluster.discovery_srv_name is set but cluster.discovery_srv is not: set it, for \
+                          example to \"example.org\""
+                    .to_owned(),
+            }),
+        };
+    };
+    let suffix = settings.discovery_srv_name.as_deref();
+    let service = srv_name(SrvService::Server, suffix, domain)
+        .map_err(|error| values.invalid(ClusterSettings::discovery_srv, &error.to_string()))?;
+    Ok(Some(SrvDiscovery {
+        service,
+        size: settings.discovery_size,
+        dns: settings.discovery_dns,
+    }))
 }
 
 /// The member of a cluster of one.

@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::cluster::{ClusterConfig, InitialMember};
+pub use self::cluster::{ClusterConfig, InitialMember, SrvDiscovery};
 pub use self::effective::EffectiveConfig;
 pub use self::error::{At, ConfigError};
 pub use self::limits::WatchOptions;
@@ -331,6 +331,7 @@ fn tls(values: &Values, etcd_address: Option<SocketAddr>) -> Result<TlsConfig, C
             trusted_ca_file: tls.client_trusted_ca_file,
             crl_file: tls.client_crl_file,
             allowed_sans: tls.client_allowed_sans,
+            spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
         },
         peer: TlsFiles {
             cert_file: tls.peer_cert_file,
@@ -338,41 +339,12 @@ fn tls(values: &Values, etcd_address: Option<SocketAddr>) -> Result<TlsConfig, C
             trusted_ca_file: tls.peer_trusted_ca_file,
             crl_file: tls.peer_crl_file,
             allowed_sans: tls.peer_allowed_sans,
+            spiffe: None,
         },
         reload_interval: tls.reload_interval,
     })
 }
 
-fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfig>, ConfigError> {
-    let compat = EtcdCompatSettings::read(values)?;
-    let tls = TlsSettings::read(values)?;
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    // A list covers an authority: that of another one would refuse every certificate.
-    let crl_file = match &tls.etcd_trusted_ca_file {
-        Some(_) => tls.etcd_crl_file,
-        None => tls.etcd_crl_file.or(tls.client_crl_file),
-    };
-    let files = TlsFiles {
-        cert_file: tls.etcd_cert_file.unwrap_or(tls.client_cert_file),
-        key_file: tls.etcd_key_file.unwrap_or(tls.client_key_file),
-        trusted_ca_file: tls
-            .etcd_trusted_ca_file
-            spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
-            .unwrap_or(tls.client_trusted_ca_file),
-        crl_file,
-        allowed_sans: tls.etcd_allowed_sans,
-    };
-    let tls = EtcdTlsConfig {
-        files,
-        client_cert_auth: tls.etcd_client_cert_auth,
-            spiffe: None,
-    };
-    Ok(Some(EtcdConfig {
-        address,
-        tls: (!compat.insecure).then_some(tls),
-        emulated_version: compat.emulated_version,
 fn spiffe(
     values: &Values,
     trust_domain: Option<String>,
@@ -394,13 +366,41 @@ fn spiffe(
     }
 }
 
+fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfig>, ConfigError> {
+    let compat = EtcdCompatSettings::read(values)?;
+    let tls = TlsSettings::read(values)?;
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    // A list covers an authority: that of another one would refuse every certificate.
+    let crl_file = match &tls.etcd_trusted_ca_file {
+        Some(_) => tls.etcd_crl_file,
+        None => tls.etcd_crl_file.or(tls.client_crl_file),
+    };
+    let files = TlsFiles {
+        cert_file: tls.etcd_cert_file.unwrap_or(tls.client_cert_file),
+        key_file: tls.etcd_key_file.unwrap_or(tls.client_key_file),
+        trusted_ca_file: tls
+            .etcd_trusted_ca_file
+            .unwrap_or(tls.client_trusted_ca_file),
+        crl_file,
+        allowed_sans: tls.etcd_allowed_sans,
+        spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
+    };
+    let tls = EtcdTlsConfig {
+        files,
+        client_cert_auth: tls.etcd_client_cert_auth,
+    };
+    Ok(Some(EtcdConfig {
+        address,
+        tls: (!compat.insecure).then_some(tls),
+        emulated_version: compat.emulated_version,
         max_reply_bytes: compat.max_reply_bytes,
         http_gateway: compat.http_gateway,
         console: ConsoleSettings::read(values)?.enabled,
     }))
 }
 
-fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
 fn auth(values: &Values) -> Result<AuthConfig, ConfigError> {
     let auth = AuthSettings::read(values)?;
     let needed = |key: &'static str, example: &str| ConfigError::Relation {
@@ -440,6 +440,7 @@ fn auth(values: &Values) -> Result<AuthConfig, ConfigError> {
     })
 }
 
+fn backup(values: &Values) -> Result<Option<BackupConfig>, ConfigError> {
     let (schedule, dir) = (BackupSettings::schedule, BackupSettings::dir);
     if values.optional(schedule)?.is_none() {
         return match values.optional(dir)? {
@@ -452,7 +453,6 @@ fn auth(values: &Values) -> Result<AuthConfig, ConfigError> {
             }),
         };
     }
-        spiffe: spiffe(values, tls.spiffe_trust_domain, tls.spiffe_users)?,
     Ok(Some(BackupConfig {
         interval: values.duration(schedule, BACKUP_INTERVAL_MIN..=BACKUP_INTERVAL_MAX)?,
         dir: values.path(dir)?,

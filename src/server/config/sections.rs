@@ -176,6 +176,17 @@ settings! {
             "How to start with an empty data directory: new (take part in the bootstrap of the \
              cluster), existing or join (the cluster exists; learn this node's identity from its \
              members)";
+        discovery_srv: Option<String> = "" in optional(),
+            "Domain whose DNS SRV records _leasehold-server._udp.DOMAIN name the initial members, each by \
+             the first label of its target, where cluster.initial is not set; none if empty";
+        discovery_srv_name: Option<String> = "" in optional(),
+            "Suffix of the service in the records of cluster.discovery_srv: \
+             _leasehold-server-SUFFIX._udp.DOMAIN";
+        discovery_size: usize = "3" in integer(1..=99),
+            "Number of members that cluster.discovery_srv must name: a node waits until they are all \
+             there";
+        discovery_dns: Option<SocketAddr> = "" in optional_socket_address(),
+            "DNS server that is asked for cluster.discovery_srv; default: those of /etc/resolv.conf";
     }
 }
 
@@ -390,6 +401,11 @@ settings! {
             "Revocation list for peer certificates (PEM)";
         peer_allowed_sans as "peer.allowed_sans": Vec<String> = "" in names(),
             "Names of the nodes that may connect; if empty, all with a valid certificate";
+        spiffe_trust_domain as "spiffe.trust_domain": Option<String> = "" in trust_domain(),
+            "Trust domain whose SPIFFE ids in client certificates name users; none are accepted if empty";
+        spiffe_users as "spiffe.users": Vec<SpiffeRule> = "" in spiffe_rules(),
+            "Users of SPIFFE ids, as path=user, in which * is any one segment, for example \
+             /ns/prod/sa/*=prod/*; the first that fits decides, and if empty, the id is the user";
     }
 }
 
@@ -402,11 +418,6 @@ settings! {
             "Version of etcd that its clients are told, as three numbers";
         max_reply_bytes: usize = "64MiB" in bytes(2 * MIB..=GIB),
             "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
-        spiffe_trust_domain as "spiffe.trust_domain": Option<String> = "" in trust_domain(),
-            "Trust domain whose SPIFFE ids in client certificates name users; none are accepted if empty";
-        spiffe_users as "spiffe.users": Vec<SpiffeRule> = "" in spiffe_rules(),
-            "Users of SPIFFE ids, as path=user, in which * is any one segment, for example \
-             /ns/prod/sa/*=prod/*; the first that fits decides, and if empty, the id is the user";
         http_gateway: bool = "true" in boolean(),
             "Whether listen.etcd serves its methods as JSON over HTTP, too, as etcd's gateway does";
     }
@@ -426,17 +437,6 @@ settings! {
             "Lifetime of a token issued for a password";
         audit_file: Option<PathBuf> = "" in optional_path(),
             "Audit file, which records changes and refused requests; none if empty";
-    }
-}
-
-settings! {
-    pub(super) struct BackupSettings in "backup" {
-        schedule = "",
-            "Interval between scheduled backups on this node, for example 1h; none if empty";
-        dir = "", "Directory for scheduled backups";
-        keep = "24", "Number of scheduled backups to keep per cluster";
-    }
-}
         oidc_issuer as "oidc.issuer": Option<String> = "" in optional(),
             "Issuer of tokens (OpenID Connect) that name users, exactly as in their claim iss; none if \
              empty";
@@ -451,6 +451,17 @@ settings! {
              other user; empty for nothing";
         oidc_leeway as "oidc.leeway": Duration = "30s" in duration(ZERO..=LEEWAY_MAX),
             "How far the clocks of the issuer and of this node may be apart";
+    }
+}
+
+settings! {
+    pub(super) struct BackupSettings in "backup" {
+        schedule = "",
+            "Interval between scheduled backups on this node, for example 1h; none if empty";
+        dir = "", "Directory for scheduled backups";
+        keep = "24", "Number of scheduled backups to keep per cluster";
+    }
+}
 
 settings! {
     /// The log of what the node does.

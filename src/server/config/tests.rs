@@ -283,6 +283,10 @@ fn every_key_can_be_given_without_a_file() {
         ("tls.peer.allowed_sans", "n1"),
         ("tls.spiffe.trust_domain", "example.org"),
         ("tls.spiffe.users", "/db=root, /ns/*/sa/*=*/*"),
+        ("cluster.discovery_srv", "example.org"),
+        ("cluster.discovery_srv_name", "blue"),
+        ("cluster.discovery_size", "5"),
+        ("cluster.discovery_dns", "10.0.0.53:53"),
         ("auth.token_ttl", "7m"),
         ("auth.audit_file", "i"),
         ("auth.oidc.issuer", "https://login.example.org"),
@@ -490,6 +494,32 @@ fn an_issuer_of_tokens_needs_an_audience_and_keys() {
         (oidc.user_claim.as_str(), oidc.user_prefix.as_str()),
         ("sub", "oidc:")
     );
+}
+
+#[test]
+fn members_may_be_found_by_dns_where_they_are_not_given() {
+    let text = |lines: &str| {
+        complete("").replace("[cluster]\ninitial", &format!("[cluster]\n{lines}\nold"))
+    };
+    let without = |lines: &str| {
+        let text = text(lines);
+        let others = text.lines().filter(|line| !line.starts_with("old"));
+        others.collect::<Vec<_>>().join("\n")
+    };
+    let named = "discovery_srv = \"example.org\"\ndiscovery_srv_name = \"blue\"";
+    let cluster = load(&without(named)).cluster;
+    let found = cluster.discovery.unwrap();
+    assert_eq!(found.service, "_leasehold-server-blue._udp.example.org");
+    assert_eq!((found.size, found.dns), (3, None));
+    let cluster = load(&complete("").replace("[cluster]", &format!("[cluster]\n{named}"))).cluster;
+    assert_eq!(cluster.discovery, None, "what is given is not looked for");
+    assert_eq!(cluster.initial.len(), 3);
+    let said = complaint(&without("discovery_srv = \"a b\""));
+    assert!(said.contains("is not a domain"), "{said}");
+    let said = complaint(&without("discovery_srv_name = \"blue\""));
+    assert!(said.contains("cluster.discovery_srv is not"), "{said}");
+    let said = complaint(&without("discovery_srv = \"a\"\ndiscovery_size = 0"));
+    assert!(said.contains("discovery_size"), "{said}");
 }
 
 #[test]

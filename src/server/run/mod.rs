@@ -3,6 +3,7 @@
 
 pub(crate) mod backups;
 pub(crate) mod certificates;
+pub mod discovery;
 pub mod offline;
 pub(crate) mod reopening;
 pub(crate) mod start;

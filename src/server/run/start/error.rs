@@ -12,6 +12,7 @@ use crate::server::disk::log_thread::RestoreError;
 use crate::server::disk::store::StoreError;
 use crate::server::disk::tls::CertificateError;
 use crate::server::peers::PeersError;
+use crate::server::session::auth::KeysError;
 use crate::transport::BindError;
 use crate::types::{BootstrapId, ClusterId};
 
@@ -45,10 +46,16 @@ pub enum StartError {
         /// The cluster of the peer port's certificate.
         peer: ClusterId,
     },
-    /// The VMClock device that the configuration names cannot be used.
     /// The keys of the issuer of tokens cannot be used.
     #[error(transparent)]
     IssuerKeys(#[from] KeysError),
+    /// The members are still to be found.
+    #[error(
+        "cluster.discovery_srv is set, which `leasehold serve` alone looks up: give the members in \
+         cluster.initial"
+    )]
+    MembersNotFound,
+    /// The VMClock device that the configuration names cannot be used.
     #[error(
         "node.vm_clock = `{}`: {source}; name a VMClock device that this user may read, or leave the setting \
          out",

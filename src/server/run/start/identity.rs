@@ -34,12 +34,15 @@ pub(super) struct Identity {
 impl Identity {
     /// Loads the certificates, asks the cluster if the directory is empty, and locks the directory.
     pub(super) async fn new(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        if config.cluster.discovery.is_some() {
+            return Err(StartError::MembersNotFound);
+        }
         let (tls_client, tls_peer) = load_both_tls(config)?;
         let cluster_id = tls_peer.cluster_id();
+        let issuer = config.auth.oidc.as_ref().map(Issuer::load).transpose()?;
         let told = who_am_i(config, &tls_peer).await?;
         let identity = data_dir::Identity {
             cluster: cluster_id,
-        let issuer = config.auth.oidc.as_ref().map(Issuer::load).transpose()?;
             node_name: config.node.name.clone(),
             incarnation: told.incarnation,
         };
@@ -50,10 +53,10 @@ impl Identity {
         Ok(Self {
             tls_client,
             tls_peer,
+            issuer,
             cluster_id,
             member_id: identity.node(),
             data_dir: Arc::new(data_dir),
-            issuer,
             initial_members: told.initial_members,
             clock,
             started,

@@ -1,0 +1,68 @@
+//! Endpoints by service records of DNS.
+
+use std::net::SocketAddr;
+
+use crate::api::{Error, ErrorKind};
+use crate::transport::{SrvError, SrvService, lookup_srv, srv_name};
+
+/// Where a client finds its endpoints: in the SRV records `_leasehold-client._udp.DOMAIN`, as etcd's clients find
+/// theirs in `_etcd-client._tcp.DOMAIN`.
+///
+/// They are looked up when the client connects, those of the lowest priority first. From then on the client
+/// keeps to the members that the cluster itself names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SrvDiscovery {
+    domain: String,
+    name: Option<String>,
+    dns: Option<SocketAddr>,
+}
+
+impl SrvDiscovery {
+    /// By the records of `domain`.
+    pub fn new(domain: impl Into<String>) -> Self {
+        Self {
+            domain: domain.into(),
+            name: None,
+            dns: None,
+        }
+    }
+
+    /// Of one cluster of several: `_leasehold-client-NAME._udp.DOMAIN`.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Asks this DNS server. Default: those of `/etc/resolv.conf`.
+    #[must_use]
+    pub fn with_dns(mut self, server: SocketAddr) -> Self {
+        self.dns = Some(server);
+        self
+    }
+
+    /// The endpoints, as `host:port`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`]: the domain or the name is none; [`ErrorKind::ConnectFailed`]: there
+    /// are no records, or no DNS server has answered.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn endpoints(&self) -> Result<Vec<String>, Error> {
+        let look = async {
+            let service = srv_name(SrvService::Client, self.name.as_deref(), &self.domain)?;
+            lookup_srv(&service, self.dns.as_slice()).await
+        };
+        let records = look.await.map_err(|error| {
+            let kind = match error {
+                SrvError::Name(_) => ErrorKind::InvalidArgument,
+                _ => ErrorKind::ConnectFailed,
+            };
+            Error::not_applied(kind, error.to_string())
+        })?;
+        let endpoint =
+            |record: crate::transport::SrvRecord| format!("{}:{}", record.target, record.port);
+        Ok(records.into_iter().map(endpoint).collect())
+    }
+}
