@@ -240,19 +240,7 @@ impl Target {
         let endpoints = match (given, dev) {
             ([], _) if !context.endpoints.is_empty() => context.endpoints.clone(),
             ([], Some(dev)) => dev.endpoints.clone(),
-            ([], None) => {
-                if let Some(name) = name {
-                    return Err(Failure::usage(format!(
-                        "the context {name} has no `endpoints`: add them with `leasehold context set {name} \
-                         --endpoints HOST:PORT`"
-                    )));
-                }
-                return Err(Failure::usage(
-                    "no cluster was given: start one with `leasehold dev`, or name one with \
-                     --endpoints (or LEASEHOLD_ENDPOINTS) or --discovery-srv, --cacert, --cert and --key, or with \
-                     --context",
-                ));
-            }
+            ([], None) => return Err(no_endpoints(name)),
             (endpoints, _) => endpoints.to_vec(),
         };
         for endpoint in &endpoints {
@@ -298,6 +286,19 @@ impl Target {
             exactly_once: global.exactly_once,
         })
     }
+}
+
+/// That there are none: of the context called `name`, or at all.
+fn no_endpoints(name: Option<&String>) -> Failure {
+    Failure::usage(match name {
+        Some(name) => format!(
+            "the context {name} has no `endpoints`: add them with `leasehold context set {name} \
+             --endpoints HOST:PORT`"
+        ),
+        None => "no cluster was given: start one with `leasehold dev`, or name one with --endpoints (or \
+                 LEASEHOLD_ENDPOINTS) or --discovery-srv, --cacert, --cert and --key, or with --context"
+            .to_owned(),
+    })
 }
 
 /// What to log in with. The password of the context is its user's alone.

@@ -43,6 +43,23 @@ impl SrvDiscovery {
 
     /// The endpoints, as `host:port`.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::api::Error> {
+    /// use leasehold::client::{Client, ConnectOptions, SrvDiscovery, TlsOptions};
+    ///
+    /// let discovery = SrvDiscovery::new("example.org");
+    /// println!("{:?}", discovery.endpoints().await?);
+    ///
+    /// // A client that is given no endpoints asks by itself.
+    /// let options = ConnectOptions::new()
+    ///     .with_tls(TlsOptions::new().ca_pem_file("client-ca.pem").identity_pem_files("app.pem", "app.key"))
+    ///     .with_discovery(discovery);
+    /// let client = Client::connect(Vec::<String>::new(), Some(options)).await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: the domain or the name is none; [`ErrorKind::ConnectFailed`]: there
     /// are no records, or no DNS server has answered.

@@ -37,15 +37,7 @@ pub(super) fn serve(
         let hints = unknown.iter().map(|variable| format!("; {variable}"));
         Failure::usage(error.to_string() + &hints.collect::<String>())
     })?;
-    let look = match config.log.format {
-        LogFormat::Json => LineFormat::Json,
-        LogFormat::Text => LineFormat::Text,
-    };
-    let filter = logging::start(&config.log.filter, look, LogTarget::StandardError)
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    let log = LogControl::new(&*config.log.filter, move |new| {
-        filter.set(new).map_err(|error| error.to_string())
-    });
+    let log = start_log(&config)?;
     for variable in unknown {
         tracing::warn!("{variable}");
     }
@@ -89,6 +81,19 @@ pub(super) fn serve(
         node.shutdown().await;
         reason.map_or(Ok(()), |reason| Err(Failure::new(exit, reason)))
     })
+}
+
+/// Starts the log, whose level can be changed from then on.
+fn start_log(config: &Config) -> Result<LogControl, Failure> {
+    let look = match config.log.format {
+        LogFormat::Json => LineFormat::Json,
+        LogFormat::Text => LineFormat::Text,
+    };
+    let filter = logging::start(&config.log.filter, look, LogTarget::StandardError)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(LogControl::new(&*config.log.filter, move |new| {
+        filter.set(new).map_err(|error| error.to_string())
+    }))
 }
 
 /// The configuration with the initial members, which DNS may have to name.

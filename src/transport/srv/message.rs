@@ -1,7 +1,5 @@
 //! One question of DNS and its answer (RFC 1035), whose bytes anybody may have sent.
 
-use super::{Failure, SrvRecord};
-
 const HEADER_BYTES: usize = 12;
 const NAME_BYTES_MAX: usize = 255;
 const LABEL_BYTES_MAX: usize = 63;
@@ -21,6 +19,32 @@ const RECURSION_DESIRED: u8 = 0x01;
 
 const NO_ERROR: u8 = 0;
 const NO_SUCH_NAME: u8 = 3;
+
+/// One place where a service runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SrvRecord {
+    /// The lower, the earlier it is to be asked.
+    pub priority: u16,
+    /// How much of the load it can take, of those with its priority.
+    pub weight: u16,
+    /// The port.
+    pub port: u16,
+    /// The host, without a dot at the end.
+    pub target: String,
+}
+
+/// What a resolver did instead of answering.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("cannot be reached: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("did not answer in time")]
+    Late,
+    #[error("sent what is no answer: {0}")]
+    Malformed(&'static str),
+    #[error("refused, with code {0}")]
+    Code(u8),
+}
 
 /// What a resolver knows.
 #[derive(Debug, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
-use self::message::{Answer, Question};
+pub use self::message::SrvRecord;
+use self::message::{Answer, Failure, Question};
 
 /// How long one resolver is waited for, each time.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,19 +59,6 @@ pub fn srv_name(
     }
 }
 
-/// One place where a service runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SrvRecord {
-    /// The lower, the earlier it is to be asked.
-    pub priority: u16,
-    /// How much of the load it can take, of those with its priority.
-    pub weight: u16,
-    /// The port.
-    pub port: u16,
-    /// The host, without a dot at the end.
-    pub target: String,
-}
-
 /// Why there are no records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SrvError {
@@ -100,7 +88,7 @@ pub enum SrvError {
 /// this machine.
 ///
 /// # Errors
-/// There are none, or nobody has answered.
+/// There are none, or no resolver has answered.
 ///
 /// # Cancel safety
 /// Safe.
@@ -149,19 +137,6 @@ fn in_order(name: &str, mut records: Vec<SrvRecord>) -> Result<Vec<SrvRecord>, S
     });
     records.dedup();
     Ok(records)
-}
-
-/// What a resolver did instead of answering.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("cannot be reached: {0}")]
-    Io(#[from] std::io::Error),
-    #[error("did not answer in time")]
-    Late,
-    #[error("sent what is no answer: {0}")]
-    Malformed(&'static str),
-    #[error("refused, with code {0}")]
-    Code(u8),
 }
 
 async fn ask(resolver: SocketAddr, question: &Question) -> Result<Answer, Failure> {
@@ -218,7 +193,7 @@ async fn ask_over_tcp(resolver: SocketAddr, question: &Question) -> Result<Answe
     }
 }
 
-/// A number that nobody can guess.
+/// A number that no sender of forged answers can guess.
 fn random_id() -> u16 {
     let mut bytes = [0; 2];
     // Without randomness there is no TLS either.

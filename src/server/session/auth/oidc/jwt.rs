@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::TokenError;
+use super::error::TokenError;
 use super::keys::Algorithm;
 
 /// A token is longer than that only by mistake.

@@ -15,6 +15,7 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::{Error, ErrorKind};
 
 /// The end of the tokens of these tests, in seconds since 1970, and a moment before it.
 const END: u64 = 1_800_000_600;
