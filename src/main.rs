@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     cli::printing(|out| match command {
         // Load stands above the command line, and is no part of it.
         Command::Bench { command } => bench::run(command, &global, out),
+        Command::Chaos(arguments) => bench::chaos::run(&arguments, &global, out),
         Command::Verify { command } => bench::verify::run(command, &global, out),
         other => cli::run(other, &global, settings, out),
     })

@@ -1,4 +1,5 @@
-//! Load on a cluster, and how the cluster bears it: `leasehold bench` and `leasehold verify`.
+//! Load on a cluster, and how the cluster bears it: `leasehold bench`, `leasehold verify`
+//! and `leasehold chaos`.
 //!
 //! A [`generator`] puts a [`load`] on a [`store`] and keeps a [`tally`]; a [`report`] says what
 //! came of it. Two ways of asking: in a *closed loop* each client sends its next request when the
@@ -13,6 +14,7 @@
 //!
 //! Left out: ranges, deletes, and loads from several machines at once.
 
+pub mod chaos;
 pub mod cluster;
 pub mod cpu;
 pub mod expiry;

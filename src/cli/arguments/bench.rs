@@ -253,6 +253,70 @@ impl FaultKind {
     }
 }
 
+/// How a cluster is broken.
+#[derive(Clone, Debug, Args)]
+pub struct ChaosArgs {
+    /// How long
+    #[arg(
+        long = "for",
+        visible_alias = "seconds",
+        value_name = "DURATION",
+        default_value = "60s",
+        value_parser = parse_length
+    )]
+    pub length: Duration,
+    /// What is done to the nodes by turn, comma-separated
+    #[arg(
+        long,
+        value_name = "FAULT",
+        value_delimiter = ',',
+        default_value = "kill,pause,restart,cut"
+    )]
+    pub faults: Vec<ChaosFault>,
+    /// Seed of the turns; default: a random one, which is printed
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Number of clients that read and write meanwhile, each as fast as it is answered
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub clients: u32,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub own: OwnClusterArgs,
+    /// Record the operations of the clients, one per line, since the last time they were judged: in
+    /// the end, those that broke a rule
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+    /// Print no progress on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// What is done to one node of a cluster that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum ChaosFault {
+    /// Kill it, and start it again
+    Kill,
+    /// Suspend it, and resume it
+    Pause,
+    /// Ask it to stop, and start it again
+    Restart,
+    /// Partition it from the other nodes, but not from clients
+    #[value(alias = "partition")]
+    Cut,
+}
+
+impl ChaosFault {
+    /// As it is typed and printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Pause => "pause",
+            Self::Restart => "restart",
+            Self::Cut => "cut",
+        }
+    }
+}
+
 /// A load of reads and writes.
 #[derive(Clone, Debug, Args)]
 pub struct MixedArgs {

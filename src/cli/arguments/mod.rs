@@ -23,7 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use self::access::{AuthCommand, RoleCommand, UserCommand};
-use self::bench::{BenchCommand, VerifyCommand};
+use self::bench::{BenchCommand, ChaosArgs, VerifyCommand};
 pub use self::cert::{CertCheckArgs, CertCommand, CertInitArgs, CertIssueArgs, CertRenewArgs};
 use self::context::ContextCommand;
 use self::duration::{parse_duration, parse_timeout};
@@ -154,6 +154,10 @@ pub struct GlobalArgs {
         value_name = "FILE"
     )]
     pub password_file: Option<PathBuf>,
+    /// File with a token of the issuer that the cluster trusts (OpenID Connect), to log in as the
+    /// user that it names
+    #[arg(long, global = true, env = "LEASEHOLD_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Deadline for a request [default: 5s]
     #[arg(
         long,
@@ -180,10 +184,6 @@ pub struct GlobalArgs {
     /// session first, which costs a second entry in the log
     #[arg(long, global = true)]
     pub exactly_once: bool,
-    /// File with a token of the issuer that the cluster trusts (OpenID Connect), to log in as the
-    /// user that it names
-    #[arg(long, global = true, env = "LEASEHOLD_TOKEN_FILE", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     /// Show keys and values as hexadecimal escapes
     #[arg(long, global = true)]
     pub hex: bool,
@@ -361,6 +361,18 @@ Exits with 1 if a check fails.")]
         #[command(subcommand)]
         command: VerifyCommand,
     },
+    /// Break a cluster of its own for as long as asked, and judge what its clients see
+    #[command(after_help = "Examples:
+  leasehold chaos --for 10m
+  leasehold chaos --for 1h --faults kill,pause --seed 7 -o json
+  leasehold chaos --history history.jsonl || leasehold verify history history.jsonl
+
+It starts three processes of this binary on loopback and stops them afterwards; a cluster that \
+exists is never touched. Interrupted, it reports what it has seen so far.
+
+Exits with 0 if every promise was kept, with 1 if one was broken or the cluster did not come back \
+to life.")]
+    Chaos(ChaosArgs),
     /// Create and check certificates
     #[command(after_help = "Examples:
   leasehold cert init --out pki/

@@ -49,13 +49,17 @@ where etcdctl has names of its own (`get`, `put`, `del`, `txn`, `watch`, `compac
 ";
 
 /// Verbs that print no document, with the reason.
-const NONE: [(&str, &str); 7] = [
+const NONE: [(&str, &str); 8] = [
     ("serve", "runs until it is stopped"),
     ("dev", "runs until it is stopped"),
     ("completion", "prints a script"),
     ("man", "prints pages"),
     (
         "bench",
+        "prints a report: [measure.md](../guide/measure.md)",
+    ),
+    (
+        "chaos",
         "prints a report: [measure.md](../guide/measure.md)",
     ),
     (
