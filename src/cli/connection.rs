@@ -155,6 +155,13 @@ impl Surroundings {
 /// # Errors
 /// It names none.
 fn discovered(global: &GlobalArgs) -> Result<Vec<String>, Failure> {
+    let is_partial = global.discovery_srv.is_none() && global.discovery_srv_name.is_some();
+    if is_partial && global.endpoints.is_empty() {
+        return Err(Failure::usage(
+            "--discovery-srv-name says which of the clusters of a domain: name the domain with \
+             --discovery-srv",
+        ));
+    }
     let Some(domain) = global
         .discovery_srv
         .as_ref()

@@ -144,6 +144,9 @@ async fn a_node_waits_for_dns_to_name_its_cluster_and_clients_find_it_there() {
     let (code, _, error) = by(&[&["--discovery-srv=a b"][..], &get].concat());
     assert!(code != 0 && error.contains("is not a domain"), "{error}");
 
+    let (code, _, error) = by(&[&["--discovery-srv-name=blue"][..], &get].concat());
+    assert!(code == 2 && error.contains("name the domain"), "{error}");
+
     // Started again, it asks again, and goes on with its data.
     assert_eq!(cluster.nodes[0].stop(), 0);
     cluster.nodes[0].start();

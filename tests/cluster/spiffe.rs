@@ -165,7 +165,7 @@ async fn a_workload_is_the_user_of_its_spiffe_id_and_other_ids_are_refused_by_na
         return;
     };
     let endpoint = format!("https://{}", etcd_cluster.ports[0]);
-    let by = |name: &str, command: &[&str]| {
+    let by = |name: &str, patience: &str, command: &[&str]| {
         let file = |name: &str| cluster.pki.file(name);
         let ca = file("client-ca.pem");
         let (pem, key) = (file(&format!("{name}.pem")), file(&format!("{name}.key")));
@@ -177,17 +177,17 @@ async fn a_workload_is_the_user_of_its_spiffe_id_and_other_ids_are_refused_by_na
             "--key",
             &key,
             "--command-timeout",
-            "10s",
+            patience,
         ];
         run(&etcdctl, &endpoint, &[&named[..], command].concat())
     };
-    let (is_done, said) = by("web", &["get", "web/1", "--print-value-only"]);
+    let (is_done, said) = by("web", "60s", &["get", "web/1", "--print-value-only"]);
     assert!(is_done && said.contains("hers"), "{said}");
-    let (is_done, said) = by("web", &["get", "other"]);
+    let (is_done, said) = by("web", "60s", &["get", "other"]);
     assert!(!is_done && said.contains("permission denied"), "{said}");
     // The common name of all of them is that of root, which takes the place of no id.
     for (name, ..) in &refused {
-        let (is_done, said) = by(name, &["get", "other"]);
+        let (is_done, said) = by(name, "3s", &["get", "other"]);
         assert!(!is_done, "{name}: {said}");
     }
     eventually("the first of the reasons", || {

@@ -109,7 +109,7 @@ struct Chaos {
 
 impl Chaos {
     async fn begin(arguments: &ChaosArgs, plan: &ClusterPlan) -> Result<Self, Failure> {
-        let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
+        let seed = arguments.seed.unwrap_or_else(drawn_seed);
         let progress = Progress::new(arguments.quiet);
         progress.say(&format!(
             "starting three nodes on loopback, to be broken by --seed {seed}"
@@ -214,4 +214,13 @@ impl Chaos {
         self.progress.say(&self.report.so_far());
         Ok(())
     }
+}
+
+/// A seed for a run that is to be another one than those before. It is printed, and makes the run repeatable.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where the seed comes from, if none was handed in"
+)]
+fn drawn_seed() -> u64 {
+    fastrand::u64(..)
 }

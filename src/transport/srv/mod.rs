@@ -14,7 +14,6 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::Instant;
 
 pub use self::message::SrvRecord;
 use self::message::{Answer, Failure, Question};
@@ -140,8 +139,7 @@ fn in_order(name: &str, mut records: Vec<SrvRecord>) -> Result<Vec<SrvRecord>, S
 }
 
 async fn ask(resolver: SocketAddr, question: &Question) -> Result<Answer, Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    let over_udp = tokio::time::timeout_at(deadline, ask_over_udp(resolver, question));
+    let over_udp = tokio::time::timeout(PATIENCE, ask_over_udp(resolver, question));
     match over_udp.await.map_err(|_| Failure::Late)?? {
         Some(answer) => Ok(answer),
         None => {
