@@ -31,7 +31,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for BegunCalls {
 pub(super) struct Work {
     begun: BegunCalls,
     calls: FuturesUnordered<Task>,
-    /// Serves the calls; done once nobody can ask any more, which is not before this ends.
+    /// Serves the calls; done once the last client of it is gone, which is not before this ends.
     session: Option<Task>,
 }
 
