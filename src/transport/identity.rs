@@ -32,12 +32,16 @@ pub enum IdentityKind {
     /// The client of this name.
     Client(String),
     /// The client with this SPIFFE id.
-    Workload {
-        /// The user it stands for.
-        user: String,
-        /// The id.
-        id: SpiffeId,
-    },
+    Workload(Box<Workload>),
+}
+
+/// A client with a SPIFFE id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Workload {
+    /// The user it stands for.
+    pub user: String,
+    /// The id.
+    pub id: SpiffeId,
 }
 
 /// Why a certificate has no acceptable identity.
@@ -66,7 +70,7 @@ pub enum IdentityError {
     NoCluster,
     /// It has a SPIFFE id that is not accepted.
     #[error(transparent)]
-    Spiffe(#[from] SpiffeError),
+    Spiffe(Box<SpiffeError>),
     /// A client where a node is needed, or the other way round.
     #[error("the certificate is for {0}, which may not connect here")]
     WrongKind(PeerIdentity),
@@ -81,6 +85,12 @@ pub enum IdentityError {
         /// The certificate's cluster.
         theirs: ClusterId,
     },
+}
+
+impl From<SpiffeError> for IdentityError {
+    fn from(error: SpiffeError) -> Self {
+        Self::Spiffe(Box::new(error))
+    }
 }
 
 impl PeerIdentity {
@@ -104,7 +114,7 @@ impl PeerIdentity {
     pub fn name(&self) -> &str {
         match &self.kind {
             IdentityKind::Node(name) | IdentityKind::Client(name) => name,
-            IdentityKind::Workload { user, .. } => user,
+            IdentityKind::Workload(workload) => &workload.user,
         }
     }
 
@@ -169,10 +179,10 @@ impl PeerIdentity {
             None => Self::of_certificate(der),
             Some(id) => Ok(Self {
                 cluster_id,
-                kind: IdentityKind::Workload {
+                kind: IdentityKind::Workload(Box::new(Workload {
                     user: users.user(&id)?,
                     id,
-                },
+                })),
             }),
         }
     }
@@ -219,7 +229,7 @@ impl fmt::Display for PeerIdentity {
         let (kind, name) = match &self.kind {
             IdentityKind::Node(name) => ("node", name),
             IdentityKind::Client(name) => ("client", name),
-            IdentityKind::Workload { id, .. } => return write!(f, "{id}"),
+            IdentityKind::Workload(workload) => return write!(f, "{}", workload.id),
         };
         write!(f, "{SCHEME}{}/{kind}/{name}", self.cluster_id)
     }

@@ -40,7 +40,7 @@ pub use endpoint::{Admission, BindError, Endpoint, IncomingConnection, resolve};
 pub use framed::{FrameReceiver, FrameSender, FrameStream, StreamError};
 #[allow(unused_imports, reason = "the SDK alone has no port on TCP")]
 pub(crate) use identity::spiffe_id;
-pub use identity::{IdentityError, IdentityKind, PeerIdentity};
+pub use identity::{IdentityError, IdentityKind, PeerIdentity, Workload};
 pub use key_file::exposed_mode;
 pub use listener::{ClientConnection, ClientListener, Introduction, ListenerConfig};
 #[allow(unused_imports, reason = "the SDK alone has no settings")]

@@ -22,7 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::transport::identity::{cluster_of_authority, has_dns_name, server_name, spiffe_id};
 use crate::transport::key_file::exposed_mode;
-use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port, SpiffeUsers};
+use crate::transport::{IdentityError, IdentityKind, PeerIdentity, Port, SpiffeUsers, Workload};
 use crate::types::ClusterId;
 
 /// The paths of the certificates and the key.
@@ -627,10 +627,10 @@ fn own_identity(
             let cluster_id = roots.iter().find_map(|root| cluster_of_authority(root));
             Ok(PeerIdentity {
                 cluster_id: cluster_id.ok_or(IdentityError::NoCluster)?,
-                kind: IdentityKind::Workload {
+                kind: IdentityKind::Workload(Box::new(Workload {
                     user: id.to_string(),
                     id,
-                },
+                })),
             })
         }
         (Err(IdentityError::Missing), Err(refusal)) => Err(refusal),

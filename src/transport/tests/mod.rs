@@ -289,7 +289,7 @@ fn a_spiffe_id_is_a_client_s_only_name_and_never_overlooked() {
         PeerIdentity::of_client(&pem.contents, CLUSTER, Some(&users))
     };
     let spiffe = |result: Result<PeerIdentity, IdentityError>| match result {
-        Err(IdentityError::Spiffe(error)) => error,
+        Err(IdentityError::Spiffe(error)) => *error,
         other => panic!("{other:?}"),
     };
     let ours = PeerIdentity::client(CLUSTER, "c1");
