@@ -84,7 +84,7 @@ fn records_are_read_in_every_spelling_of_their_names() {
         [0, 0, 1],
         &spelled("x"),
     );
-    assert_eq!(targets(&[other.clone()]), Vec::<String>::new());
+    assert_eq!(targets(std::slice::from_ref(&other)), Vec::<String>::new());
     let alias = record(ASKED, 5, &spelled("_Other._udp.example.org"));
     assert_eq!(targets(&[other.clone(), alias]), ["x"]);
     let circle = record(ASKED, 5, ASKED);
