@@ -553,8 +553,7 @@ impl LeaseClient {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::get`](crate::client::Client::get).
-    /// [`ErrorKind::LeaseNotFound`](crate::api::ErrorKind::LeaseNotFound) if no lease has the name.
+    /// As [`Client::get`]. [`ErrorKind::LeaseNotFound`] if no lease has the name.
     ///
     /// # Cancel safety
     /// Safe.
