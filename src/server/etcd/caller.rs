@@ -341,7 +341,8 @@ pub(super) fn message_bytes_max(sessions: &Sessions) -> usize {
     sessions.limits.requests.request_bytes_max + AROUND_BYTES
 }
 
-fn now() -> Instant {
+/// The time by which calls end.
+pub(super) fn now() -> Instant {
     #[expect(
         clippy::disallowed_methods,
         reason = "how long a call takes is no lease: plain elapsed time is enough"

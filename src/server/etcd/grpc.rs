@@ -32,7 +32,7 @@ pub(super) const SMALL_BYTES: usize = 4 << 10;
 /// is applied by then.
 const NOT_READ: Status = Status::new(
     Code::Unavailable,
-    "etcdserver: the client does not read the answers that wait for it, and there is no memory for another",
+    "etcdserver: no memory is left for the answer until the client reads it; the request may have been carried out",
 );
 /// The status of a call that went well.
 const OK: i32 = 0;

@@ -15,7 +15,7 @@ use crate::api;
 use crate::api::{Consistency, RangeRequest, Request, Response, ResponseBody};
 use crate::etcd::convert;
 use crate::etcd::convert::RangePlan;
-use crate::etcd::errors::{COMPACTED, Method, TIMEOUT};
+use crate::etcd::errors::{COMPACTED, Method, STOPPED, TIMEOUT};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
 
@@ -31,13 +31,16 @@ pub(super) async fn range(caller: Caller, range: proto::RangeRequest) -> Result<
         range,
         held,
     } = pages::read(&caller, &plan, consistency).await?;
-    let response = convert::range_response(caller.header(&header), range);
-    Ok(match held {
-        None => response.into(),
-        Some(held) => Pieces {
-            pieces: in_pieces(response),
-            held: Some(held),
-        },
+    let header = caller.header(&header);
+    let Some(held) = held else {
+        return Ok(convert::range_response(header, range).into());
+    };
+    // It takes its time, and other calls of the connection do not wait for it.
+    let encode = move || in_pieces(convert::range_response(header, range));
+    let pieces = tokio::task::spawn_blocking(encode).await;
+    Ok(Pieces {
+        pieces: pieces.map_err(|_| STOPPED)?,
+        held: Some(held),
     })
 }
 

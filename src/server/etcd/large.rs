@@ -21,9 +21,11 @@ use tokio::task::AbortHandle;
 use super::stream_frame::StreamFrame;
 use crate::sync::Mutex;
 
-/// Of what is handed over at a time. HTTP/2 buffers a piece however little the client wants, and what it
-/// buffers is not counted.
+/// Of what is handed over at a time. HTTP/2 buffers a piece or two however little the client wants, and what it
+/// buffers is not counted: so an answer has four pieces at least, unless they would be smaller than the least.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES_MIN: usize = 4 << 10;
+const PIECES_MIN: usize = 4;
 /// How often it is looked whether the client reads.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,8 @@ pub(super) struct LargeReply {
 struct Left {
     /// Of the message that is on its way.
     pieces: VecDeque<Bytes>,
+    /// Of which size they are handed over.
+    piece_bytes: usize,
     /// Until something is asked for behind these pieces.
     held: Option<Box<dyn Send + Sync>>,
     rest: Rest,
@@ -77,8 +81,10 @@ impl LargeReply {
         trailers: HeaderMap,
         held: Box<dyn Send + Sync>,
     ) -> Self {
+        let bytes: usize = pieces.iter().map(Bytes::len).sum();
         Self::watched(Left {
             pieces,
+            piece_bytes: (bytes / PIECES_MIN).clamp(PIECE_BYTES_MIN, PIECE_BYTES),
             held: Some(held),
             rest: Rest::Trailers(trailers),
             patience: Patience::TenSeconds,
@@ -90,6 +96,7 @@ impl LargeReply {
     pub(super) fn stream(messages: mpsc::Receiver<StreamFrame>, patience: Patience) -> Self {
         Self::watched(Left {
             pieces: VecDeque::new(),
+            piece_bytes: PIECE_BYTES,
             held: None,
             rest: Rest::Messages(messages),
             patience,
@@ -151,12 +158,12 @@ impl Left {
     /// stay as long as the part.
     fn next_piece(&mut self) -> Option<Bytes> {
         let mut whole = self.pieces.pop_front()?;
-        if whole.len() <= PIECE_BYTES {
+        if whole.len() <= self.piece_bytes {
             return Some(whole);
         }
-        let piece = Bytes::copy_from_slice(&whole[..PIECE_BYTES]);
-        whole.advance(PIECE_BYTES);
-        if whole.len() <= PIECE_BYTES {
+        let piece = Bytes::copy_from_slice(&whole[..self.piece_bytes]);
+        whole.advance(self.piece_bytes);
+        if whole.len() <= self.piece_bytes {
             whole = Bytes::copy_from_slice(&whole);
         }
         self.pieces.push_front(whole);

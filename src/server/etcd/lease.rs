@@ -84,7 +84,7 @@ pub(super) async fn revoke(
     })
 }
 
-/// Requests of LeaseKeepAlive, which are renewed together.
+/// Requests of LeaseKeepAlive, which are renewed together. Answers the first of them that are decided.
 pub(super) async fn keep_alive(
     caller: Caller,
     renewals: Vec<proto::LeaseKeepAliveRequest>,
@@ -102,33 +102,45 @@ pub(super) async fn keep_alive(
     Ok(ids.into_iter().zip(ttls).map(answer).collect())
 }
 
-/// Renews these leases, and says how many seconds each has then: one that has ended, or never was, zero.
+/// Renews these leases, and says how many seconds each has then, in their order, up to the first that is not decided yet:
+/// one that has ended, or never was, has zero. Waits until one is decided.
 ///
 /// # Errors
 /// As etcd refuses one of them. Others may have been renewed.
 pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Vec<i64>, Status> {
-    let mut ttls = vec![0; ids.len()];
-    let mut undecided: Vec<usize> = (0..ids.len()).filter(|place| ids[*place] > 0).collect();
-    while !undecided.is_empty() {
-        let leases = undecided.iter().map(|place| LeaseRef::id(ids[*place]));
-        let request = Request::LeaseKeepAlive(leases.collect());
-        let ResponseBody::LeaseKeepAlive(kept) = ask(caller, request).await?.body else {
-            return Err(unexpected());
-        };
-        let mut still = Vec::new();
-        for (place, kept) in undecided.into_iter().zip(kept) {
-            match kept {
-                LeaseKept::Renewed { ttl_ms, .. } => ttls[place] = seconds(ttl_ms),
-                LeaseKept::Undecided => still.push(place),
-                LeaseKept::NotFound | LeaseKept::Expired | LeaseKept::Revoked => {}
+    let is_id = |id: &&i64| **id > 0;
+    loop {
+        let leases: Vec<LeaseRef> = ids
+            .iter()
+            .filter(is_id)
+            .map(|id| LeaseRef::id(*id))
+            .collect();
+        let mut kept = Vec::new();
+        if !leases.is_empty() {
+            let answered = ask(caller, Request::LeaseKeepAlive(leases)).await?;
+            let ResponseBody::LeaseKeepAlive(answers) = answered.body else {
+                return Err(unexpected());
+            };
+            kept = answers;
+        }
+        let mut kept = kept.into_iter();
+        let mut ttls = Vec::new();
+        for id in ids {
+            let result = match is_id(&id) {
+                true => kept.next(),
+                false => Some(LeaseKept::NotFound),
+            };
+            match result {
+                Some(LeaseKept::Renewed { ttl_ms, .. }) => ttls.push(seconds(ttl_ms)),
+                Some(LeaseKept::NotFound | LeaseKept::Expired | LeaseKept::Revoked) => ttls.push(0),
+                Some(LeaseKept::Undecided) | None => break,
             }
         }
-        undecided = still;
-        if !undecided.is_empty() {
-            tokio::time::sleep(UNDECIDED_PAUSE).await;
+        if !ttls.is_empty() || ids.is_empty() {
+            return Ok(ttls);
         }
+        tokio::time::sleep(UNDECIDED_PAUSE).await;
     }
-    Ok(ttls)
 }
 
 /// LeaseTimeToLive: the leader's word. A lease that is not there, or is ending, has a time to live of -1.

@@ -36,7 +36,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(600);
 /// How long the port rests when the system gives it no connection, for want of files for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-const STREAMS_MAX: u32 = 16_384;
+/// Calls of one connection beside each other. What each may have waiting uncounted is less than sixteen kilobytes.
+const STREAMS_MAX: u32 = 4_096;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const HEADER_BYTES_MAX: u32 = 16 << 10;

@@ -14,7 +14,7 @@ use crate::api::{
     SortOrder, SortTarget,
 };
 use crate::etcd::convert::RangePlan;
-use crate::etcd::errors::{COMPACTED, Method, TOO_MANY_REQUESTS};
+use crate::etcd::errors::{COMPACTED, Method, STOPPED, TOO_MANY_REQUESTS};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
 
@@ -142,6 +142,15 @@ async fn read_pages(
             ..page
         };
     }
+    if let Some((target, order)) = request.sort() {
+        let mut kvs = std::mem::take(&mut pages.kvs);
+        // It takes its time, and other calls of the connection do not wait for it.
+        let sorted = tokio::task::spawn_blocking(move || {
+            sort(&mut kvs, target, order);
+            kvs
+        });
+        pages.kvs = sorted.await.map_err(|_| STOPPED)?;
+    }
     Ok(pages.finish(request, &first, is_whole))
 }
 
@@ -176,9 +185,6 @@ impl Pages<'_> {
     }
 
     fn finish(mut self, request: &RangeRequest, first: &WholeRange, is_whole: bool) -> WholeRange {
-        if let Some((target, order)) = request.sort() {
-            sort(&mut self.kvs, target, order);
-        }
         let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
         let more = !is_whole || limit > 0 && self.kvs.len() > limit;
         if limit > 0 {

@@ -15,12 +15,13 @@ use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 
 /// Requests of a stream that are answered together at most.
-const TOGETHER_MAX: usize = 256;
+const TOGETHER_MAX: usize = 64;
 /// So many times their answers may wait until the client reads; then no more requests are taken.
 const WAITING_MAX: usize = 2;
 
-/// Serves a call in which `serve` answers all requests that have arrived before more are taken, in their order; if it
-/// fails for some of them, each is served alone. The headers go out at once: some clients wait for them.
+/// Serves a call in which `serve` answers requests that have arrived together: as many of the first of them as it can,
+/// one at least, and then is asked for the rest. If it refuses them because one is not permitted, each is served alone.
+/// The headers go out at once: some clients wait for them.
 pub(super) fn serve<Q, A, F>(
     caller: Caller,
     body: RequestBody,
@@ -104,8 +105,18 @@ where
             let (deadline, late) = (caller.deadline(), caller.late());
             let answered = tokio::time::timeout_at(deadline, serve(caller, asked.clone())).await;
             match answered.unwrap_or(Err(late)) {
-                Ok(found) => answers.send(message_frames(&found)).await?,
-                Err(_) if asked.len() > 1 => {
+                Ok(found) => {
+                    answers.send(message_frames(&found)).await?;
+                    let mut rest = asked;
+                    rest.drain(..found.len().clamp(1, rest.len()));
+                    if !rest.is_empty() {
+                        tries.push(rest);
+                    }
+                }
+                Err(Status {
+                    code: Code::PermissionDenied,
+                    ..
+                }) if asked.len() > 1 => {
                     // What is wrong with one of them is nothing to those before.
                     tries = asked.into_iter().rev().map(|one| vec![one]).collect();
                 }

@@ -5,12 +5,13 @@
 //! a thread of its own, wherever it is called from.
 
 use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, Stream};
 use hyper::rt::Executor;
 
 use crate::sync::Mutex;
@@ -23,7 +24,11 @@ pub(super) struct BegunCalls(Arc<Mutex<Vec<Task>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for BegunCalls {
     fn execute(&self, call: F) {
-        self.0.lock().push(Box::pin(call));
+        // A call that panics ends alone. The panic itself is in the log by then.
+        let call = AssertUnwindSafe(call).catch_unwind();
+        self.0
+            .lock()
+            .push(Box::pin(async move { drop(call.await) }));
     }
 }
 
@@ -82,10 +87,70 @@ impl Drop for Work {
     /// line does, is served until that has been done.
     fn drop(&mut self) {
         self.calls.clear();
+        // These hold what they wait in: hyper gives a call its executor.
+        let begun = std::mem::take(&mut *self.begun.0.lock());
+        drop(begun);
+        // A session that has panicked is not gone on with.
+        if std::thread::panicking() {
+            return;
+        }
         // None while the process ends, and then nothing is left to be done.
         let runtime = tokio::runtime::Handle::try_current();
         if let (Some(session), Ok(runtime)) = (self.session.take(), runtime) {
             runtime.spawn(session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicUsize;
+
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, crate::sync::Ordering::Relaxed);
+        }
+    }
+
+    fn count(ended: &AtomicUsize) -> usize {
+        ended.load(crate::sync::Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_not_gone_on_with_ends_with_the_connection_though_it_holds_its_executor()
+     {
+        let (begun, ended) = (BegunCalls::default(), Arc::new(AtomicUsize::new(0)));
+        let mut work = Work::new(begun.clone(), std::future::pending());
+        let (executor, counted) = (begun.clone(), Counted(ended.clone()));
+        let connection = async move {
+            let kept = executor.clone();
+            executor.execute(async move {
+                let _ = (counted, kept);
+                std::future::pending::<()>().await;
+            });
+        };
+        work.until(std::pin::pin!(connection)).await;
+        assert_eq!(count(&ended), 0);
+        drop(work);
+        assert_eq!(count(&ended), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_ends_alone() {
+        let (begun, ended) = (BegunCalls::default(), Arc::new(AtomicUsize::new(0)));
+        let mut work = Work::new(begun.clone(), std::future::pending());
+        begun.execute(async { panic!("as a call may") });
+        let counted = Counted(ended.clone());
+        begun.execute(async move { drop(counted) });
+        let other = ended.clone();
+        let connection = async move {
+            while count(&other) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        work.until(std::pin::pin!(connection)).await;
     }
 }

@@ -219,6 +219,15 @@ impl Stream {
         self.sending.send_data(bytes, false).unwrap();
     }
 
+    /// Sends messages in one frame, so that they arrive together.
+    pub(crate) fn send_together(&mut self, messages: &[impl Message]) {
+        let framed = messages
+            .iter()
+            .map(|message| framed(&message.encode_to_vec()));
+        let bytes: Vec<u8> = framed.flatten().collect();
+        self.sending.send_data(bytes.into(), false).unwrap();
+    }
+
     /// Sends the only message, or the last.
     pub(crate) fn send_last(&mut self, message: &impl Message) {
         let bytes = framed(&message.encode_to_vec());

@@ -28,9 +28,7 @@ async fn renewals_that_arrive_together_are_answered_in_order_at_any_node() {
         // Alive, unknown, none, impossible, alive, and the first once more.
         let expected = [(1, 100), (9, 0), (0, 0), (-5, 0), (2, 200), (1, 100)];
         for _ in 0..ROUNDS {
-            for (id, _) in expected {
-                stream.send(&LeaseKeepAliveRequest { id });
-            }
+            stream.send_together(&expected.map(|(id, _)| LeaseKeepAliveRequest { id }));
         }
         stream.finish();
         for _ in 0..ROUNDS {

@@ -66,8 +66,8 @@ async fn answers_that_are_not_read_are_bounded_given_up_and_cost_others_nothing(
         range_end: "l".into(),
         ..RangeRequest::default()
     };
-    let no_memory = "etcdserver: the client does not read the answers that wait for it, and there is no \
-                     memory for another";
+    let no_memory = "etcdserver: no memory is left for the answer until the client reads it; the request may have \
+                     been carried out";
     let too_many = "etcdserver: too many requests";
     let port = cluster.ports[0];
     is_bounded(port, RANGE, &one, (14, no_memory)).await;

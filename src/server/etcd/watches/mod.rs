@@ -11,16 +11,17 @@ mod messages;
 mod unsent;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Response;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use self::unsent::Unsent;
 use super::body::RequestBody;
-use super::caller::Caller;
+use super::caller::{Caller, now};
 use super::grpc::{Reply, StreamFrame, message_frame, streaming};
 use super::stream::{Requests, send_answers};
 use crate::api;
@@ -82,7 +83,11 @@ struct WatchStream {
     /// The numbers that clients know, by those that the node knows.
     numbers: BTreeMap<u64, i64>,
     /// Those that the node could not serve, by the number that the client knows. Some may have ended meanwhile.
-    waiting: Vec<i64>,
+    waiting: BTreeSet<i64>,
+    /// When they are opened again.
+    again_at: Option<Instant>,
+    /// Something was sent in this turn.
+    was_flushed: bool,
     next_id: i64,
     next_number: u64,
     /// The watch that is being created.
@@ -135,7 +140,9 @@ impl WatchStream {
             delivered: Vec::new(),
             watches: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            waiting: Vec::new(),
+            waiting: BTreeSet::new(),
+            again_at: None,
+            was_flushed: false,
             next_id: 0,
             next_number: 1,
             creating: None,
@@ -145,6 +152,7 @@ impl WatchStream {
 
     async fn run(mut self) -> End {
         loop {
+            self.was_flushed = false;
             let ended = self.turn().await;
             // What was to be said before the end is said.
             let flushed = self.flush().await;
@@ -157,18 +165,19 @@ impl WatchStream {
     /// One turn, and the steps that are there by then, as far as they go into one write.
     async fn turn(&mut self) -> Result<(), End> {
         let takes_request = !self.is_over && self.creating.is_none();
-        let waits = !self.waiting.is_empty();
+        let again_at = self.again_at;
         let turn = tokio::select! {
             request = self.requests.next(), if takes_request => Turn::Request(request),
             step = self.served.next() => Turn::Step(step),
-            () = tokio::time::sleep(RETRY), if waits => Turn::Again,
+            () = until(again_at) => Turn::Again,
         };
         match turn {
             Turn::Request(request) => self.take_in(request).await?,
             Turn::Step(step) => self.take_step(step).await?,
             Turn::Again => self.open_waiting()?,
         }
-        while self.unsent.has_room()
+        // Requests have their turn even if steps never end.
+        while !self.was_flushed
             && let Some(step) = self.served.next_if_ready().await
         {
             self.take_step(step).await?;
@@ -178,6 +187,7 @@ impl WatchStream {
 
     /// Sends what has gathered, and lets the watches go on whose events that was.
     async fn flush(&mut self) -> Result<(), End> {
+        self.was_flushed = true;
         for frame in self.unsent.take() {
             self.answers.send(frame).await.map_err(|_| End::Gone)?;
         }
@@ -298,6 +308,7 @@ impl WatchStream {
             return Ok(());
         };
         self.numbers.remove(&watch.number);
+        self.waiting.remove(&id);
         if matches!(watch.phase, Phase::Opening | Phase::Live) {
             let who = self.caller.identity();
             self.served.cancel(watch.number, who);
@@ -337,6 +348,7 @@ impl WatchStream {
     }
 
     fn open_waiting(&mut self) -> Result<(), End> {
+        self.again_at = None;
         for id in std::mem::take(&mut self.waiting) {
             let watch = self.watches.get(&id);
             if watch.is_some_and(|watch| watch.phase == Phase::Waiting) {
@@ -406,7 +418,9 @@ impl WatchStream {
             if watch.next == 0 {
                 watch.next = revision + 1;
             }
-            self.waiting.push(id);
+            self.waiting.insert(id);
+            // At a time of its own, however much happens to other watches of the stream meanwhile.
+            self.again_at.get_or_insert_with(|| now() + RETRY);
         }
         self.created(id, revision).await
     }
@@ -522,6 +536,14 @@ impl WatchStream {
     fn header(&self, revision: i64) -> proto::ResponseHeader {
         let node = &self.caller.sessions.node;
         self.caller.header(&node.header(revision))
+    }
+}
+
+/// Waits for that time; without one, for ever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,10 +3,10 @@
 
 use bytes::BytesMut;
 
-use crate::server::etcd::grpc::StreamFrame;
+use crate::server::etcd::grpc::{SMALL_BYTES, StreamFrame};
 
 /// So much is gathered, and one message more.
-const GATHERED_BYTES: usize = 32 << 10;
+const GATHERED_BYTES: usize = SMALL_BYTES;
 
 /// See the module.
 #[derive(Default)]

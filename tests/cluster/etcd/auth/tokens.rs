@@ -307,9 +307,7 @@ async fn a_renewal_that_is_refused_ends_its_stream_after_those_before_it() {
     }
     let path = "/etcdserverpb.Lease/LeaseKeepAlive";
     let mut stream = channel.stream(path, &[("token", anna.as_str())]).await;
-    for id in [1, 1, 2, 1] {
-        stream.send(&LeaseKeepAliveRequest { id });
-    }
+    stream.send_together(&[1, 1, 2, 1].map(|id| LeaseKeepAliveRequest { id }));
     for _ in 0..2 {
         let renewed: LeaseKeepAliveResponse = stream.next().await.unwrap();
         assert_eq!((renewed.id, renewed.ttl), (1, 100));
