@@ -409,12 +409,26 @@ fn cert_documents(pki: &Path) -> Vec<Seen> {
 fn offline_documents(cluster: &mut Cluster, node: usize, seen: &mut Vec<Seen>) {
     let folder = cluster.folder.path().to_owned();
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    // The patience of this test with each request is that with a node that will never answer, too.
+    let mut flags = cluster.flags();
+    flags.retain(|flag| !flag.starts_with("--timeout="));
+    flags.push("--timeout=2s".to_owned());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let node = &mut cluster.nodes[node];
     let admin = node.admin.to_string();
     let (_, drained, _) = run(&["drain", "--admin", &admin, "-o", "json"]);
     seen.push(Seen::new("drain", drained));
     node.stop();
     let data = node.data_dir.to_str().unwrap().to_owned();
+    let dead = eventually(
+        "an endpoint that does not answer, beside one that does",
+        || {
+            let (code, documents, _) =
+                run(&[&flags[..], &["endpoint", "health", "-o", "json"]].concat());
+            (code == 1 && documents.contains("header")).then_some(documents)
+        },
+    );
+    seen.push(Seen::new("endpoint health, of a dead one", dead));
     let [new, other, backup] = [file("new"), file("other"), file("backup")];
     let id = "--cluster-id=01234567-89ab-cdef-0011-223344556677";
     let new = [

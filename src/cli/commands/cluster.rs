@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::elsewhere;
-use super::request::{any_status, members, note, status_of};
+use super::request::{Asked, any_status, members, note, status_of, statuses_of};
 use crate::api;
 use crate::api::{DRAINED, Request, ResponseHeader, StatusResponse};
 use crate::cli::arguments::lease::read_id;
@@ -12,8 +12,6 @@ use crate::cli::arguments::{EndpointCommand, MoveLeaderArgs, StatusArgs};
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::{self, EndpointHealth, EndpointStatus, View};
-use crate::clock::SystemClock;
-use crate::time::Clock;
 use crate::types::{NodeId, Role};
 
 /// How often a new leader is looked for.
@@ -102,23 +100,8 @@ async fn health(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let endpoints = endpoints_of(arguments, connection, target).await?;
-    let mut all = Vec::new();
-    for endpoint in endpoints {
-        let began = SystemClock.now();
-        let (header, problem) = match status_of(connection, &endpoint).await {
-            Ok((header, status)) => {
-                let problem = problem_of(&header, &status);
-                (Some(header), problem)
-            }
-            Err(failure) => (None, Some(without(&endpoint, &failure.message).to_owned())),
-        };
-        all.push(EndpointHealth {
-            endpoint,
-            took: SystemClock.now().at_least_since(began),
-            header,
-            problem,
-        });
-    }
+    let asked = statuses_of(connection, endpoints).await;
+    let all: Vec<_> = asked.into_iter().map(health_of).collect();
     print::health(out, view.format, &all)?;
     match all.iter().filter(|one| one.problem.is_some()).count() {
         0 => Ok(()),
@@ -126,6 +109,27 @@ async fn health(
             "{ill} of {} endpoints are unhealthy",
             all.len()
         ))),
+    }
+}
+
+fn health_of(asked: Asked) -> EndpointHealth {
+    let Asked {
+        endpoint,
+        took,
+        answer,
+    } = asked;
+    let (header, problem) = match answer {
+        Ok((header, status)) => {
+            let problem = problem_of(&header, &status);
+            (Some(header), problem)
+        }
+        Err(failure) => (None, Some(without(&endpoint, &failure.message).to_owned())),
+    };
+    EndpointHealth {
+        endpoint,
+        took,
+        header,
+        problem,
     }
 }
 
@@ -224,8 +228,9 @@ async fn ask_all(
     endpoints: Vec<String>,
 ) -> (Vec<EndpointStatus>, Vec<(String, Failure)>) {
     let (mut answers, mut errors) = (Vec::new(), Vec::new());
-    for endpoint in endpoints {
-        match status_of(connection, &endpoint).await {
+    for asked in statuses_of(connection, endpoints).await {
+        let endpoint = asked.endpoint;
+        match asked.answer {
             Ok((header, status)) => answers.push(EndpointStatus {
                 endpoint,
                 header,

@@ -1,8 +1,10 @@
 //! What commands share: requests from arguments, and answers of the kind that was asked for.
 
 use std::ffi::OsString;
+use std::future::poll_fn;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +19,15 @@ use crate::cli::arguments::{DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy}
 use crate::cli::connection::{Connection, Target};
 use crate::cli::failure::Failure;
 use crate::cli::print::Parts;
+use crate::clock::SystemClock;
+use crate::time::Clock;
+
+/// What an endpoint said when it was asked for its status.
+pub(super) struct Asked {
+    pub(super) endpoint: String,
+    pub(super) took: Duration,
+    pub(super) answer: Result<(ResponseHeader, StatusResponse), Failure>,
+}
 
 /// The status of the first endpoint that answers.
 pub(super) async fn any_status(
@@ -42,6 +53,43 @@ pub(super) async fn status_of(
         ResponseBody::Status(status) => Ok((header, *status)),
         other => Err(unexpected(&other)),
     }
+}
+
+/// The status of each endpoint, in this order. All are asked at once, so that those that do not answer take
+/// the time of one.
+pub(super) async fn statuses_of(
+    connection: &impl Connection,
+    endpoints: Vec<String>,
+) -> Vec<Asked> {
+    let ask = async |endpoint: String| {
+        let began = SystemClock.now();
+        let answer = status_of(connection, &endpoint).await;
+        let took = SystemClock.now().at_least_since(began);
+        Asked {
+            endpoint,
+            took,
+            answer,
+        }
+    };
+    let mut asked: Vec<_> = endpoints
+        .into_iter()
+        .map(|endpoint| (Box::pin(ask(endpoint)), None))
+        .collect();
+    poll_fn(|context| {
+        for (question, answer) in &mut asked {
+            if answer.is_none()
+                && let Poll::Ready(ready) = question.as_mut().poll(context)
+            {
+                *answer = Some(ready);
+            }
+        }
+        match asked.iter().all(|(_, answer)| answer.is_some()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    asked.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// Where clients reach the members of the cluster.

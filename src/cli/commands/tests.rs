@@ -20,6 +20,9 @@ use crate::cli::arguments::{Cli, GetArgs};
 use crate::cli::failure::Exit;
 use crate::types::NodeId;
 
+/// So many turns others have while one is silent.
+const SILENT_TURNS: usize = 100;
+
 /// A cluster of three that keeps pairs in a map and remembers what it was asked.
 #[derive(Default)]
 struct Cluster {
@@ -27,6 +30,9 @@ struct Cluster {
     asked: RefCell<Vec<(Request, api::Consistency)>>,
     leader: RefCell<u64>,
     unreachable: Option<&'static str>,
+    /// That one is silent until so many questions for a status were asked.
+    silent_until: usize,
+    statuses: Cell<usize>,
     refuses: Option<api::Error>,
     /// How far compacted history is removed; goes on with every question.
     removed_through: Cell<i64>,
@@ -149,7 +155,15 @@ impl Connection for Cluster {
     }
 
     async fn status(&self, endpoint: &str) -> Result<Response, api::Error> {
+        self.statuses.set(self.statuses.get() + 1);
         if self.unreachable == Some(endpoint) {
+            for _ in 0..SILENT_TURNS {
+                tokio::task::yield_now().await;
+            }
+            assert!(
+                self.statuses.get() >= self.silent_until,
+                "others wait for one that is silent"
+            );
             return Err(api::Error::not_applied(
                 ErrorKind::ConnectFailed,
                 "nobody answers there",
@@ -282,6 +296,18 @@ fn scripts_learn_from_the_exit_code_whether_every_endpoint_serves() {
     assert_eq!(failure, Failure::refused("1 of 2 endpoints are unhealthy"));
     let failure = leasehold(&cluster, "endpoint health --cluster").unwrap_err();
     assert_eq!(failure, Failure::refused("1 of 3 endpoints are unhealthy"));
+}
+
+#[test]
+fn no_endpoint_waits_for_another_that_is_silent() {
+    for line in ["endpoint health", "endpoint status"] {
+        let cluster = Cluster {
+            unreachable: Some("h1:7400"),
+            silent_until: 2,
+            ..Cluster::default()
+        };
+        leasehold(&cluster, line).unwrap_err();
+    }
 }
 
 #[test]

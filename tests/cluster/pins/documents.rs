@@ -39,9 +39,10 @@ on standard error, with an [exit code](errors.md#exit-codes). `-o fields` prints
 where etcdctl has names of its own (`get`, `put`, `del`, `txn`, `watch`, `compaction`, `endpoint`, `member`, `alarm`).
 
 - **`header`** is there whenever the document is the answer of one node to one request, and in each element of a list
-  that another node answered. A list that took several requests has the header of the first. What is made of many
-  answers (`top`, `lease top`, `doctor`, `snapshot save`), of a stream of events (`watch`, `elect --listen`), of a
-  session (`lock`, `elect`) or without a cluster (`cert`, `offline`, `version`) has none.
+  that another node answered; the element of a node that did not answer (`endpoint health`) has none. A list that took
+  several requests has the header of the first. What is made of many answers (`top`, `lease top`, `doctor`, `snapshot
+  save`), of a stream of events (`watch`, `elect --listen`), of a session (`lock`, `elect`) or without a cluster
+  (`cert`, `offline`, `version`) has none.
 - **Keys and values** are base64, since they are bytes.
 - **Ids** of members, clusters and leases are numbers of 64 bits, as etcdctl's are: read them with a parser that does
   not round. Where an id is a string, it is hexadecimal, as tables show it and as commands take it.
