@@ -259,7 +259,10 @@ fn a_state_of_another_format_is_refused_and_left_to_the_release_that_wrote_it() 
     let ours = fs::read_to_string(&format).unwrap();
     for (other, which) in [
         ("leasehold state 1\n", "state format 1"),
-        ("leasehold state 99\n", "state format 99"),
+        (
+            "leasehold state 99\nchecksum: 5d6a569e\n",
+            "state format 99",
+        ),
     ] {
         fs::write(&format, other).unwrap();
         let before = cluster.nodes[0].log_text().len();

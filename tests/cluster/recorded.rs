@@ -190,7 +190,8 @@ fn what_a_later_release_left_is_refused_by_number_and_stays_as_it_is() {
             true,
             |folder| {
                 let format = folder.join("state/format");
-                replace(&format, "leasehold state 2\n", "leasehold state 3\n");
+                let newer = "leasehold state 3\nchecksum: 4818654a\n";
+                replace(&format, "leasehold state 2\n", newer);
             },
             "has state format 3, but this release reads format 2: start the newer release that wrote it",
         ),

@@ -23,6 +23,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod format;
 mod harm;
 #[path = "../cluster/harness.rs"]
 #[expect(

@@ -2,6 +2,7 @@
 //!
 //! Each is written and removed atomically (`durable`).
 
+use std::cmp::Ordering;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,6 +20,8 @@ use crate::types::{LogId, LogIndex, Term};
 use super::error::StoreError;
 
 const FORMAT_TITLE: &str = "leasehold state ";
+/// Begins the last line of that file.
+const CHECKSUM: &str = "checksum: ";
 const LOCK: &str = "lock";
 pub(super) const DATABASE: &str = "db";
 /// The folder of a keyspace's tables.
@@ -94,8 +97,8 @@ impl Directory {
             return Ok(());
         }
         persist()?;
-        let text = format!("{FORMAT_TITLE}{STATE_FORMAT}\n");
-        write(Marker::StateFormat, &self.path, &text)?;
+        let text = bare(STATE_FORMAT);
+        write(Marker::StateFormat, &self.path, &sealed(&text))?;
         remove_if_there(&Marker::StateCreating.path(&self.path))?;
         sync_directory(&self.path)
     }
@@ -129,6 +132,9 @@ impl DirectoryContent {
         if exists(&Marker::StateCreating.path(path))? {
             return Ok(Self::Incomplete);
         }
+        if exists(&path.join(DATABASE))? {
+            return Err(damaged_format("is missing"));
+        }
         for entry in fs::read_dir(path).map_err(StoreError::io(doing))? {
             let name = entry.map_err(StoreError::io(doing))?.file_name();
             let name = name.to_string_lossy();
@@ -153,30 +159,55 @@ pub(super) fn refuse_newer_format(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Sorts what the file says: this program's format, that of another release, or nothing that a release wrote.
+///
+/// A single digit decides whether a state is refused as another release's, so the number counts only with its
+/// checksum. What was written before there was one is taken without: this format, and older ones.
 fn check_format(path: &Path, format: &[u8]) -> Result<(), StoreError> {
-    let version = std::str::from_utf8(format)
-        .ok()
-        .and_then(|text| text.strip_prefix(FORMAT_TITLE))
-        .and_then(|version| version.trim_end().parse::<u32>().ok());
-    match version {
-        Some(STATE_FORMAT) => Ok(()),
-        Some(found) if found > STATE_FORMAT => Err(StoreError::NewerFormat {
-            path: path.to_owned(),
-            found,
-            known: STATE_FORMAT,
-        }),
-        Some(found) if found > 0 => Err(StoreError::OlderFormat {
-            path: path.to_owned(),
-            found,
-            known: STATE_FORMAT,
-        }),
-        _ => Err(StoreError::Foreign {
-            path: path.to_owned(),
-            found: format!(
-                "a `{}` file with unexpected content",
-                Marker::StateFormat.name()
-            ),
-        }),
+    let Some((found, is_sealed)) = std::str::from_utf8(format).ok().and_then(parse_format) else {
+        return Err(damaged_format("does not read as it was written"));
+    };
+    let path = path.to_owned();
+    let known = STATE_FORMAT;
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Less => Err(StoreError::OlderFormat { path, found, known }),
+        Ordering::Greater if is_sealed => Err(StoreError::NewerFormat { path, found, known }),
+        Ordering::Greater => Err(damaged_format("has no checksum")),
+    }
+}
+
+/// The format that `text` names, and whether a checksum says that it does. The first line and the last are the
+/// same in all formats, and there may be others between them.
+fn parse_format(text: &str) -> Option<(u32, bool)> {
+    let first = text.split_inclusive('\n').next()?;
+    let number = first.strip_prefix(FORMAT_TITLE)?.strip_suffix('\n')?;
+    let number = number.parse().ok().filter(|number| *number > 0)?;
+    if first != bare(number) {
+        return None;
+    }
+    if text == first {
+        return Some((number, false));
+    }
+    let (content, _) = text.rsplit_once(CHECKSUM)?;
+    (text == sealed(content)).then_some((number, true))
+}
+
+/// The line that names a format.
+fn bare(format: u32) -> String {
+    format!("{FORMAT_TITLE}{format}\n")
+}
+
+/// With its checksum.
+fn sealed(content: &str) -> String {
+    let checksum = crc32fast::hash(content.as_bytes());
+    format!("{content}{CHECKSUM}{checksum:08x}\n")
+}
+
+/// The file is gone, or no release wrote what it says: as with any other file of the state, nothing is known.
+fn damaged_format(how: &str) -> StoreError {
+    StoreError::Damaged {
+        detail: format!("its `{}` file {how}", Marker::StateFormat.name()),
     }
 }
 
@@ -329,5 +360,54 @@ mod tests {
         assert!(directory.is_new());
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+    fn read_format(bytes: &[u8]) -> &'static str {
+        match check_format(Path::new("/state"), bytes) {
+            Ok(()) => "ours",
+            Err(StoreError::NewerFormat { .. }) => "newer",
+            Err(StoreError::OlderFormat { .. }) => "older",
+            Err(error) => {
+                assert!(error.is_damage(), "{error}");
+                "damaged"
+            }
+        }
+    }
+
+    #[test]
+    fn a_format_is_that_of_a_release_or_damaged_and_a_flip_is_never_another_release() {
+        let ours = sealed(&bare(STATE_FORMAT));
+        assert_eq!(ours, "leasehold state 2\nchecksum: 5103540b\n");
+        assert_eq!(read_format(ours.as_bytes()), "ours");
+        // Of a release whose file says more.
+        let newer = sealed("leasehold state 3\nand more: than this one knows\n");
+        assert_eq!(read_format(newer.as_bytes()), "newer");
+        // Written before there was a checksum.
+        assert_eq!(read_format(bare(STATE_FORMAT).as_bytes()), "ours");
+        assert_eq!(read_format(bare(1).as_bytes()), "older");
+        assert_eq!(read_format(bare(3).as_bytes()), "damaged");
+        for whole in [ours, newer, bare(STATE_FORMAT)] {
+            for bit in 0..whole.len() * 8 {
+                let mut bytes = whole.clone().into_bytes();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(read_format(&bytes), "damaged", "bit {bit} of {whole}");
+            }
+            for length in 0..whole.len() {
+                let cut = &whole[..length];
+                let is_bare = cut == bare(STATE_FORMAT);
+                let expected = if is_bare { "ours" } else { "damaged" };
+                assert_eq!(read_format(cut.as_bytes()), expected, "{cut:?}");
+            }
+            let longer = format!("{whole}\n");
+            assert_eq!(read_format(longer.as_bytes()), "damaged", "{longer:?}");
+        }
+        for other in [
+            "leasehold state 02\n",
+            "leasehold state +2\n",
+            "leasehold state 0\n",
+        ] {
+            for text in [other.to_owned(), sealed(other)] {
+                assert_eq!(read_format(text.as_bytes()), "damaged", "{text:?}");
+            }
+        }
     }
 }

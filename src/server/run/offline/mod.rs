@@ -175,7 +175,9 @@ impl StoppedNode {
             path: path.clone(),
             error,
         })?;
-        if !path.join("format").exists() {
+        let has = |name| path.join(name).exists();
+        // With a database and no format it is a damaged one, which is said where it is opened.
+        if !has("format") && (has("creating") || !has("db")) {
             return Err(OfflineError::NoState { path });
         }
         Ok(StateStore::open(&path, &StoreOptions::default())?)

@@ -842,8 +842,8 @@ fn a_format_from_the_future_or_the_past_is_refused_with_both_versions_and_left_a
     let directory = directory();
     drop(open(directory.path()));
     let format = directory.path().join("format");
-    assert_eq!(fs::read(&format).unwrap(), b"leasehold state 2\n");
-    fs::write(&format, "leasehold state 3\n").unwrap();
+    let ours = fs::read(&format).unwrap();
+    fs::write(&format, "leasehold state 3\nchecksum: 4818654a\n").unwrap();
     let error = open_error(directory.path());
     assert!(
         matches!(
@@ -872,18 +872,35 @@ fn a_format_from_the_future_or_the_past_is_refused_with_both_versions_and_left_a
     let said = error.to_string();
     assert!(said.contains("start the release that wrote it"), "{said}");
     assert!(!error.is_damage(), "it is not set aside");
-    fs::write(&format, "leasehold state 2\n").unwrap();
+    fs::write(&format, ours).unwrap();
     open(directory.path());
+}
+
+#[test]
+fn a_format_that_does_not_read_or_is_lost_is_damage_and_left_alone() {
+    let directory = directory();
+    drop(open(directory.path()));
+    let format = directory.path().join("format");
+    let ours = fs::read(&format).unwrap();
     for nonsense in [
-        "",
-        "leasehold state x\n",
-        "leasehold state 0\n",
-        "\u{1F40C}",
+        Some(""),
+        Some("leasehold state x\n"),
+        Some("leasehold state 3\n"),
+        Some("\u{1F40C}"),
+        None,
     ] {
-        fs::write(&format, nonsense).unwrap();
+        match nonsense {
+            Some(text) => fs::write(&format, text).unwrap(),
+            None => fs::remove_file(&format).unwrap(),
+        }
         let error = open_error(directory.path());
-        assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains("its `format` file"), "{error}");
+        assert!(StateStore::refuse_newer_format(directory.path()).is_ok());
+        assert!(directory.path().join("db").exists());
     }
+    fs::write(&format, ours).unwrap();
+    open(directory.path());
 }
 
 #[test]
