@@ -105,3 +105,20 @@ etcd-suites:
 # A kill at each step of a state that is sent; as root, with strace.
 installs:
     INSTALL_KILLS={{ install_kills }} cargo test --locked --test chaos any_step -- --nocapture
+
+# Which lines the tests of the pure core reach, by folder and file (docs/testing.md). `just coverage` for the fast
+# circle; `just coverage --all-features --lib` and the like for others. Needs cargo-llvm-cov and rustup's llvm-tools.
+coverage *ARGS="--no-default-features --lib":
+    CARGO_TARGET_DIR=target/coverage cargo llvm-cov --locked --lcov --output-path target/coverage.lcov {{ ARGS }}
+    tests/coverage target/coverage.lcov
+
+mutants_files := env("MUTANTS_FILES", "src/leader_lease.rs src/node/leased_read.rs src/node/lease_tracker/*.rs src/kv/lease*.rs src/raft/**/*.rs")
+
+# Changes one operator or result after the other and sees whether the fast circle notices (docs/testing.md). Hours;
+# `MUTANTS_FILES='src/leader_lease.rs' just mutants`. Needs cargo-mutants.
+mutants *ARGS:
+    #!/usr/bin/env bash
+    set -euo pipefail -o noglob
+    files=()
+    for file in {{ mutants_files }}; do files+=(--file "$file"); done
+    CARGO_PROFILE_DEV_DEBUG=0 cargo mutants --no-default-features --jobs 1 --output target "${files[@]}" {{ ARGS }} -- --locked --lib

@@ -384,6 +384,30 @@ mod tests {
     }
 
     #[test]
+    fn what_remains_is_bounded_whatever_the_clock_says() {
+        let (lease, hands) = lease();
+        lease.renew();
+        let set = |both: u64| {
+            hands.boot.store(both, Ordering::Relaxed);
+            hands.raw.store(both, Ordering::Relaxed);
+        };
+        set(u64::MAX);
+        assert_eq!(lease.remaining_nanos(), i64::MIN);
+        lease.renew();
+        set(0);
+        assert_eq!(lease.remaining_nanos(), i64::MAX);
+    }
+
+    #[test]
+    fn it_is_printed_with_its_end_and_what_is_left() {
+        let (lease, _) = lease();
+        lease.renew();
+        let printed = format!("{lease:?}");
+        assert!(printed.contains("expires_at: Some("), "{printed}");
+        assert!(printed.contains("remaining_ms: 450"), "{printed}");
+    }
+
+    #[test]
     fn an_expiry_is_counted_once_per_lapse() {
         let (lease, hands) = lease();
         lease.renew();
