@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::elsewhere;
-use super::request::{Asked, any_status, members, note, status_of, statuses_of};
+use super::request::{StatusAnswer, any_status, members, note, status_of, statuses_of};
 use crate::api;
 use crate::api::{DRAINED, Request, ResponseHeader, StatusResponse};
 use crate::cli::arguments::lease::read_id;
@@ -112,8 +112,8 @@ async fn health(
     }
 }
 
-fn health_of(asked: Asked) -> EndpointHealth {
-    let Asked {
+fn health_of(asked: StatusAnswer) -> EndpointHealth {
+    let StatusAnswer {
         endpoint,
         took,
         answer,

@@ -23,7 +23,7 @@ use crate::clock::SystemClock;
 use crate::time::Clock;
 
 /// What an endpoint said when it was asked for its status.
-pub(super) struct Asked {
+pub(super) struct StatusAnswer {
     pub(super) endpoint: String,
     pub(super) took: Duration,
     pub(super) answer: Result<(ResponseHeader, StatusResponse), Failure>,
@@ -60,12 +60,12 @@ pub(super) async fn status_of(
 pub(super) async fn statuses_of(
     connection: &impl Connection,
     endpoints: Vec<String>,
-) -> Vec<Asked> {
+) -> Vec<StatusAnswer> {
     let ask = async |endpoint: String| {
         let began = SystemClock.now();
         let answer = status_of(connection, &endpoint).await;
         let took = SystemClock.now().at_least_since(began);
-        Asked {
+        StatusAnswer {
             endpoint,
             took,
             answer,
