@@ -941,6 +941,100 @@ fn t10_t11_a_great_many_leases_end_in_bounded_steps() {
     assert_eq!(tracker.expiring(), 0);
 }
 
+/// T1: deadlines are a leader's. Without being promoted, a tracker ends, marks and renews nothing, whatever it is
+/// told.
+#[test]
+fn t1_who_was_not_promoted_decides_nothing() {
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    tracker.restore(held([living(1, 1_000)].into_iter()));
+    let (lease, now) = (LeaseRef::id(1), START + ms(3_600_000));
+    tracker.tick(now);
+    assert_eq!(tracker.take_due(now), []);
+    assert_eq!(tracker.take_marks(now), []);
+    assert_eq!(tracker.to_continue(), []);
+    tracker.proposed(LogIndex(5), vec![lease]);
+    tracker.not_proposed(vec![lease]);
+    tracker.landed(LogIndex(5));
+    tracker.continued(LogIndex(6));
+    assert_eq!(tracker.renew(now, lease, true), Undecided);
+    assert_eq!(tracker.remaining_ms(now, 1), None);
+    assert_eq!(tracker.renewals(1), None);
+    assert_eq!(tracker.promoted_in(), None);
+    assert_eq!(tracker.next_wakeup(), Instant::NEVER);
+    assert_eq!((tracker.len(), tracker.expiring()), (1, 0));
+    // What was said before it was promoted is forgotten.
+    tracker.promote(now, Term(1), LogIndex(9));
+    assert_eq!(tracker.take_due(now), []);
+    assert_eq!(tracker.expiring(), 0);
+}
+
+/// A13: that a longer TTL may still be promised is taken back in the log once it is over, and not before.
+#[test]
+fn a13_a_longer_promise_is_settled_once_it_is_over() {
+    let mut tracker = LeaseTracker::new(LeaseOptions::DEFAULT, ms(1_500));
+    let outlasting = kv::LeaseTerms {
+        restart_ms: 120_000,
+        outlasts_ttl: true,
+        ..living(1, 1_000)
+    };
+    tracker.restore(held([outlasting].into_iter()));
+    tracker.promote(START, Term(1), LogIndex(9));
+    assert_eq!(tracker.take_marks(START + ms(61_000)), [], "not over");
+    let settle = [kv::LeaseMark {
+        lease: outlasting.lease,
+        kind: kv::LeaseMarkKind::Settle { ttl_ms: 1_000 },
+    }];
+    let marks = tracker.take_marks(START + ms(122_000));
+    assert_eq!(marks, settle);
+    tracker.marked(LogIndex(10), marks);
+    let later = START + ms(200_000);
+    assert_eq!(tracker.take_marks(later), [], "it is on its way");
+    tracker.landed(LogIndex(10));
+    assert_eq!(tracker.take_marks(later), settle, "it had no effect");
+    let change = kv::LeaseChange::Changed(living(1, 1_000));
+    tracker.apply(later, change);
+    assert_eq!(tracker.take_marks(START + ms(300_000)), [], "it is settled");
+}
+
+/// T11: the next look is when a lease can be due, and none is needed while what is due is on its way.
+#[test]
+fn t11_the_next_look_is_when_a_lease_can_be_due() {
+    let tick = ms(10);
+    let mut tracker = tracker_with(&[(1, 2_000)]);
+    assert_eq!(tracker.next_wakeup().boot, (START + ms(2_000)).boot);
+    let kept = tracker.renew(START + ms(1_000), LeaseRef::id(1), true);
+    assert_eq!(nameless(&kept), renewed(2_000));
+    // The lease moves in the wheel when its old place comes round.
+    let now = START + ms(2_500);
+    tracker.tick(now);
+    assert_eq!(tracker.take_due(now), [], "it was renewed");
+    let due = START + ms(3_000);
+    let next = tracker.next_wakeup();
+    assert!(next.boot >= due.boot, "not before it is due");
+    assert!(next.boot <= (due + tick).boot, "and a tick later at most");
+    let now = due + tick + ms(1);
+    tracker.tick(now);
+    assert_eq!(
+        tracker.next_wakeup(),
+        Instant::ZERO,
+        "one is to be proposed"
+    );
+    assert_eq!(tracker.expiring(), 1);
+    let batch = tracker.take_due(now);
+    tracker.not_proposed(batch);
+    assert_eq!(tracker.next_wakeup(), Instant::ZERO, "it is tried again");
+    let batch = tracker.take_due(now);
+    assert_eq!(batch.len(), 1);
+    tracker.proposed(LogIndex(9), batch.clone());
+    assert_eq!(tracker.next_wakeup(), Instant::NEVER, "it is on its way");
+    for lease in batch {
+        tracker.apply(now, kv::LeaseChange::Ended(lease, kv::LeaseEnd::Expired));
+    }
+    tracker.landed(LogIndex(9));
+    assert_eq!(tracker.next_wakeup(), Instant::NEVER);
+    assert!(tracker.is_empty());
+}
+
 /// A lease may be renewed while it waits for its turn to be proposed, and then it has all its time.
 #[test]
 fn t4_a_lease_that_is_renewed_while_it_waits_to_be_proposed_lives() {
