@@ -394,14 +394,18 @@ async fn watches(
             "{WATCHERS} watches of one key (round {round} of {})",
             options.rounds
         ));
-        found
-            .our_bytes
-            .push(watch_bytes(&ours.leader, &ours.pids).await?);
+        // Later ones find the memory of those before.
+        let is_first = round == 1;
+        if is_first {
+            let bytes = watch_bytes(&ours.leader, &ours.pids).await?;
+            found.our_bytes.push(bytes);
+        }
         found.ours.push(watch_load(options, ours, progress).await?);
         if let Some(theirs) = theirs {
-            found
-                .their_bytes
-                .push(watch_bytes(&theirs.leader, &theirs.pids).await?);
+            if is_first {
+                let bytes = watch_bytes(&theirs.leader, &theirs.pids).await?;
+                found.their_bytes.push(bytes);
+            }
             found
                 .theirs
                 .push(watch_load(options, theirs, progress).await?);
