@@ -25,6 +25,12 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Shortest interval between background connection attempts to an address.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
+/// How long a node counts as the nearest before it is measured again.
+const MEASURED_EVERY: Duration = Duration::from_secs(1);
+/// How long a node is not the nearest after it did not serve.
+const DISTRUST: Duration = Duration::from_secs(5);
+/// By how much a node must be nearer than the current one, besides a third.
+const CLEARLY_NEARER: Duration = Duration::from_millis(1);
 /// Maximum number of remembered addresses: members and hints from nodes supply them.
 const ADDRESSES_MAX: usize = 64;
 
@@ -35,6 +41,16 @@ pub(super) struct Addresses {
     /// Client addresses of members that are not in `given`, as members reported them.
     learned: ArcSwap<Vec<String>>,
     tried: Mutex<Tries>,
+    near: Mutex<Near>,
+}
+
+/// Which node is near.
+#[derive(Clone, Debug, Default)]
+struct Near {
+    /// The nearest, and when it is measured again.
+    nearest: Option<(String, Instant)>,
+    /// One that did not serve, and until when it is passed over.
+    left: Option<(String, Instant)>,
 }
 
 /// Failed attempts and connection attempts, by address.
@@ -112,6 +128,7 @@ impl Addresses {
             given,
             learned: ArcSwap::default(),
             tried: Mutex::default(),
+            near: Mutex::default(),
         }
     }
 
@@ -184,6 +201,46 @@ impl Addresses {
         next.clone()
     }
 
+    /// The node that answers soonest, for a read that any node may serve: by the measured round trips of the nodes that are
+    /// connected. Those that are not are connected in the background, one after the other, so that they are measured, too.
+    /// One that did not serve a moment ago is passed over.
+    pub(super) fn near(&self, pool: &Arc<Pool>) -> String {
+        let Near {
+            nearest: known,
+            left,
+        } = self.near.lock().clone();
+        if let Some((address, _)) = known.as_ref().filter(|(_, until)| now() < *until)
+            && pool.usable(address).is_some()
+        {
+            return address.clone();
+        }
+        let is_left = |address: &&String| {
+            let left = left.as_ref().filter(|(_, until)| now() < *until);
+            left.is_some_and(|(left, _)| left == *address)
+        };
+        let learned = self.learned.load();
+        let all = self.given.iter().chain(learned.iter());
+        let measured: Vec<(&String, Duration)> = all
+            .filter(|address| !is_left(address))
+            .filter_map(|address| Some((address, pool.usable(address)?.round_trip())))
+            .collect();
+        let current = known.map_or_else(|| self.next(pool), |(address, _)| address);
+        let Some(address) = nearest(&current, &measured) else {
+            return self.next(pool);
+        };
+        self.call_another(pool, MEASURED_EVERY);
+        let until = now() + MEASURED_EVERY;
+        self.near.lock().nearest = Some((address.to_owned(), until));
+        address.to_owned()
+    }
+
+    /// The nearest node did not serve a read: it is passed over for a while.
+    pub(super) fn leave_near(&self) {
+        let mut near = self.near.lock();
+        let left = near.nearest.take();
+        near.left = left.map(|(address, _)| (address, now() + DISTRUST));
+    }
+
     /// Connects to an address in the background, unless that was tried a moment ago.
     pub(super) fn call_ahead(&self, address: &str, pool: &Arc<Pool>) {
         let mut tries = self.tries();
@@ -220,6 +277,19 @@ impl Addresses {
     }
 }
 
+/// The nearest of these. The current one stays it until another is clearly nearer: round trips vary, and a client that moves
+/// meets nodes that are behind what it has seen.
+fn nearest<'a>(current: &str, measured: &[(&'a String, Duration)]) -> Option<&'a str> {
+    let best = measured.iter().min_by_key(|(_, round_trip)| *round_trip)?;
+    let least = best.1;
+    let current = measured
+        .iter()
+        .find(|(address, _)| *address == current)
+        .filter(|(_, round_trip)| *round_trip <= least * 3 / 2 + CLEARLY_NEARER);
+    let (address, _) = current.unwrap_or(best);
+    Some(address)
+}
+
 /// Client addresses of the members that `given` does not name. Voters come first: one of them is
 /// the leader.
 fn beside(given: &[String], list: &MembersResponse) -> Vec<String> {
@@ -238,4 +308,25 @@ fn beside(given: &[String], list: &MembersResponse) -> Vec<String> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_node_is_left_for_one_that_is_clearly_nearer() {
+        let names = ["far", "near", "nearly"].map(str::to_owned);
+        let millis = |times: [u64; 3]| -> Vec<(&String, Duration)> {
+            names.iter().zip(times.map(Duration::from_millis)).collect()
+        };
+        assert_eq!(nearest("far", &[]), None);
+        assert_eq!(nearest("gone", &millis([40, 10, 12])), Some("near"));
+        assert_eq!(nearest("nearly", &millis([40, 10, 12])), Some("nearly"));
+        assert_eq!(nearest("far", &millis([40, 10, 12])), Some("near"));
+        // Within a millisecond all are equal.
+        assert_eq!(nearest("far", &millis([1, 0, 0])), Some("far"));
+        assert_eq!(nearest("far", &millis([17, 10, 12])), Some("near"));
+        assert_eq!(nearest("far", &millis([16, 10, 12])), Some("far"));
+    }
 }

@@ -702,14 +702,21 @@ impl Router {
         {
             return Target::Home(node);
         }
-        let anyone = call.request.spec().kind == RequestKind::Node
-            || (call.request.is_read()
-                && matches!(
-                    call.consistency,
-                    Consistency::Serializable | Consistency::MaxStaleness(_)
-                ));
+        let may_be_old = call.request.is_read()
+            && matches!(
+                call.consistency,
+                Consistency::Serializable | Consistency::MaxStaleness(_)
+            );
+        let anyone = may_be_old || call.request.spec().kind == RequestKind::Node;
         match self.leader.load_full() {
             Some(leader) if !anyone || progress.behind % 2 == 1 => Target::Leader(leader),
+            _ if may_be_old && progress.attempts == 1 => {
+                Target::Other(self.addresses.near(&self.pool))
+            }
+            _ if may_be_old && progress.attempts == 2 && progress.behind == 0 => {
+                self.addresses.leave_near();
+                Target::Other(self.next())
+            }
             _ => Target::Other(self.next()),
         }
     }

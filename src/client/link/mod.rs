@@ -32,7 +32,7 @@ use crate::client::throttle::Throttle;
 use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
 use crate::types::{BootstrapId, NodeId};
 use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame, Welcome};
-use crate::wire::point::{PointCall, PointReply, encode_point_call};
+use crate::wire::point::{PointCall, PointReply, Projection, encode_point_call};
 use crate::wire::{Frame, FrameLimits, encode};
 
 pub(super) use broken::{BrokenCause, LinkFailure};
@@ -41,11 +41,16 @@ pub(super) use watches::WatchStream;
 
 /// Interval of the packet check while there are waiting requests or watches.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// After this many checks in which nothing was sent while a watch is open, its node is asked whether it is there.
+const QUIET_LOOKS_MAX: u32 = 2;
+/// The key that it is asked for: none has it by accident, and whatever it answers, it is there.
+const PRESENCE_KEY: &[u8] = b"\0";
 /// After this many checks in which packets were sent and none received, the connection is lost.
 const SILENT_LOOKS_MAX: u32 = 2;
 /// How long packets may be sent without any being received before watches, for which no request
-/// waits, move to another node. Without other traffic, keep-alives are sent every other second.
-const WATCH_SILENCE: Duration = Duration::from_secs(1);
+/// waits, move to another node. Packets are sent after [`QUIET_LOOKS_MAX`] checks at the latest: so an idle watch
+/// leaves a node that is gone after a second, give or take two checks.
+const WATCH_SILENCE: Duration = Duration::from_millis(600);
 /// The same for requests that may not be retried. A leader that was silent for so long has a
 /// successor by the usual timeouts, and could itself no longer say what became of a write.
 const GONE_SILENCE: Duration = Duration::from_secs(2);
@@ -376,6 +381,11 @@ impl Link {
         self.connection.is_lost()
     }
 
+    /// The measured round trip to the node.
+    pub(super) fn round_trip(&self) -> Duration {
+        self.connection.round_trip()
+    }
+
     /// Packets sent so far.
     pub(super) fn packets_sent(&self) -> u64 {
         self.connection.datagrams().sent
@@ -397,7 +407,7 @@ async fn watch(
     suspect: Arc<AtomicBool>,
 ) {
     let is_waiting = || lanes.iter().any(|lane| lane.waiting() > 0);
-    let mut silent_looks = 0;
+    let (mut silent_looks, mut quiet_looks) = (0, 0);
     // Time since the check that saw packets sent, if none were received after that.
     let mut silent_for: Option<Duration> = None;
     let mut before = connection.datagrams();
@@ -422,6 +432,11 @@ async fn watch(
             };
         }
         before = now;
+        quiet_looks = if is_sent { 0 } else { quiet_looks + 1 };
+        if quiet_looks >= QUIET_LOOKS_MAX && watches.are_open() {
+            quiet_looks = 0;
+            tokio::spawn(ask_for_presence(Arc::clone(&lanes[0])));
+        }
         if silent_looks >= SILENT_LOOKS_MAX {
             suspect.store(true, Ordering::Relaxed);
             for lane in &lanes {
@@ -439,6 +454,23 @@ async fn watch(
             }
         }
     }
+}
+
+/// Sends a small question, so that there is something to acknowledge. The answer says nothing more.
+async fn ask_for_presence(lane: Arc<Lane>) {
+    let call = PointCall {
+        timeout_ms: u32::try_from(WATCH_SILENCE.as_millis()).unwrap_or(u32::MAX),
+        consistency: Consistency::Serializable,
+        min_revision: 0,
+        key: PRESENCE_KEY,
+        wanted: Projection::Count,
+        limit: 0,
+    };
+    let deadline = now() + WATCH_SILENCE;
+    let encode = |number, limits: &FrameLimits, out: &mut bytes::BytesMut| {
+        encode_point_call(number, &call, limits, out)
+    };
+    let _ = lane.call(true, deadline, encode).await;
 }
 
 /// Fails requests at their deadlines. One timer serves them all: nearly every request is answered

@@ -38,6 +38,8 @@ struct Script {
     asked: Mutex<Vec<(&'static str, WatchRequest)>>,
     canceled: Mutex<Vec<u64>>,
     progress: Mutex<Vec<u64>>,
+    /// How often it was asked whether a node is there.
+    presence: AtomicUsize,
 }
 
 impl Script {
@@ -155,6 +157,9 @@ async fn listen(name: &'static str, stream: FrameStream, caller: Arc<Caller>, sc
                 }
                 Request::WatchProgress { watch_id } => {
                     script.progress.lock().unwrap().push(*watch_id);
+                }
+                Request::Range(range) if range.key == "\0" && range.count_only => {
+                    script.presence.fetch_add(1, Ordering::SeqCst);
                 }
                 _ => {}
             }
@@ -566,6 +571,21 @@ fn a_node_that_falls_silent_is_left_though_nobody_waits_for_an_answer() {
         assert!(cause.detail.contains("stopped answering"), "{cause}");
         assert_eq!(words(&mut watcher, 1).await, ["6 k"]);
         assert_ne!(script.nodes()[1], script.nodes()[0]);
+    });
+}
+
+/// Without that, a node that is gone would be noticed once the transport sends something.
+#[test]
+fn an_idle_watch_asks_its_node_whether_it_is_there() {
+    run_watching_for_silence(async {
+        let authority = Authority::new();
+        let script = Script::new([telling([change(5)], Then::Silence)]);
+        let node = teller(&authority, "n1", &script);
+        let mut watcher = watch(&authority, &[&node], from(5)).await;
+        words(&mut watcher, 2).await;
+        while script.presence.load(Ordering::SeqCst) < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     });
 }
 
