@@ -1,5 +1,6 @@
 //! Accepts the connections of clients, and the streams of each.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,10 +90,12 @@ impl Sessions {
         };
         let mut streams = JoinSet::new();
         let has_issuer = self.serving.access.has_issuer();
+        // One for all turns: begun again with each stream, it would never end for a client that opens many.
+        let mut token_over = pin!(outlived(&connection_state.principal));
         loop {
             let accepted = tokio::select! {
                 accepted = connection.accept_stream() => accepted,
-                () = outlived(&connection_state.principal), if has_issuer => {
+                () = &mut token_over, if has_issuer => {
                     connection.connection().close(CloseCode::Untrusted);
                     break;
                 }
