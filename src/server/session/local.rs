@@ -148,25 +148,31 @@ impl LocalClient {
         let Some(policy) = access.rules() else {
             return Ok(None);
         };
-        let mut logins = self.logins.lock();
-        let known = logins.iter().position(|login| login.token == *token);
-        if let Some(login) = known.map(|at| &logins[at])
-            && Arc::ptr_eq(&login.policy, &policy)
-            && login.uses.touch(stopwatch())
-        {
-            return Ok(Some(login.client.clone()));
-        }
-        let before = known.map(|at| logins.swap_remove(at));
+        let before = {
+            let mut logins = self.logins.lock();
+            let known = logins.iter().position(|login| login.token == *token);
+            if let Some(login) = known.map(|at| &logins[at])
+                && Arc::ptr_eq(&login.policy, &policy)
+                && login.uses.touch(stopwatch())
+            {
+                return Ok(Some(login.client.clone()));
+            }
+            known.map(|at| logins.swap_remove(at))
+        };
+        // Checking a signature takes a while, so other calls of this connection do not wait for it.
         let (identity, uses) = access.identity_of(&policy, token)?;
-        let client = match before {
-            // What a token says never changes.
-            Some(login) => login.client,
+        let is_same = |client: &Self| client.identity().is_ok_and(|known| *known == identity);
+        let client = match before.map(|login| login.client).filter(is_same) {
+            Some(client) => client,
             None => {
                 let (client, session) = sessions.open_local(self.connection_as(identity));
                 tokio::spawn(session);
                 client
             }
         };
+        let mut logins = self.logins.lock();
+        // Another call may have shown it meanwhile.
+        logins.retain(|login| login.token != *token);
         if logins.len() >= LOGINS_MAX {
             let oldest = (0..logins.len()).min_by_key(|at| logins[*at].uses.until());
             drop(oldest.map(|at| logins.swap_remove(at)));
