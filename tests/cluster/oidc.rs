@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use leasehold::api::{Error, ErrorKind, KeyRange, Permission, PermissionKind, Secret};
+use leasehold::api::{
+    AuthRequest, AuthResponse, Error, ErrorKind, KeyRange, Permission, PermissionKind,
+    RangeRequest, Request, ResponseBody, Secret, WatchRequest,
+};
 use leasehold::client::{Client, ConnectOptions, WatchEvent, WatchOptions};
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -15,6 +18,7 @@ use crate::etcd::grpc::Channel;
 use crate::etcd::messages::kv;
 use crate::etcd::{EtcdCluster, IN_THE_CLEAR};
 use crate::harness::{Cluster, PATIENCE, eventually};
+use crate::watches::Raw;
 
 /// Who signs tokens.
 struct Issuer {
@@ -54,12 +58,17 @@ impl Issuer {
 
 /// A node that trusts an issuer, with access control: `oidc:web` may do all below `web/`.
 async fn started(issuer: &Issuer) -> EtcdCluster {
+    started_with(issuer, "oidc:").await
+}
+
+/// The same, with this prefix of the issuer's users.
+async fn started_with(issuer: &Issuer, prefix: &str) -> EtcdCluster {
     let mut etcd_cluster = EtcdCluster::prepare(1, &[IN_THE_CLEAR]);
     let jwks = etcd_cluster.cluster.folder.path().join("jwks.json");
     fs::write(&jwks, issuer.jwks()).unwrap();
     etcd_cluster.cluster.write_configs(&format!(
         "[tls]\nreload_interval = \"1s\"\n[auth.oidc]\nissuer = \"https://login.test\"\naudience = \
-         \"leasehold\"\njwks_file = \"{}\"\nleeway = \"0s\"\n",
+         \"leasehold\"\njwks_file = \"{}\"\nleeway = \"0s\"\nuser_prefix = \"{prefix}\"\n",
         jwks.display()
     ));
     etcd_cluster.cluster.start_and_settle();
@@ -69,7 +78,8 @@ async fn started(issuer: &Issuer) -> EtcdCluster {
         auth.user_add(root, Some("canary-of-root")).await.unwrap();
         auth.user_grant_role(root, "root").await.unwrap();
     }
-    auth.user_add("oidc:web", None).await.unwrap();
+    let user = format!("{prefix}web");
+    auth.user_add(&user, None).await.unwrap();
     auth.role_add("web").await.unwrap();
     let permission = Permission {
         kind: PermissionKind::ReadWrite,
@@ -77,7 +87,7 @@ async fn started(issuer: &Issuer) -> EtcdCluster {
         range: KeyRange::Prefix,
     };
     auth.role_grant_permission("web", permission).await.unwrap();
-    auth.user_grant_role("oidc:web", "web").await.unwrap();
+    auth.user_grant_role(&user, "web").await.unwrap();
     auth.auth_enable().await.unwrap();
     client.close().await;
     etcd_cluster
@@ -151,7 +161,7 @@ async fn a_token_of_the_issuer_names_a_user_and_no_other_token_does() {
             "signed with \"none\"",
         ),
         (head.to_owned(), "not a signed JWT"),
-        (format!("{good}{}", "A".repeat(8 << 10)), "token"),
+        (format!("{good}{}", "A".repeat(8 << 10)), "8192"),
     ] {
         let error = asked(cluster, by(&token)).await.expect_err(wanted);
         assert!(error.to_string().contains(wanted), "{wanted}: {error}");
@@ -265,4 +275,125 @@ async fn a_token_file_is_read_again_and_who_has_no_other_token_sees_no_more() {
     );
     fs::write(&file, next.token(3_600, &json!({}))).unwrap();
     client.put("web/4", "d", None).await.unwrap();
+    // The issuer takes back all that it had.
+    fs::write(&jwks, r#"{"keys":[]}"#).unwrap();
+    let began = std::time::Instant::now();
+    let refused = loop {
+        match client.put("web/4", "d", None).await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => break error,
+        }
+        assert!(began.elapsed() < PATIENCE, "it goes on");
+    };
+    assert!(
+        refused.to_string().contains("its key \"next\" is none"),
+        "{refused}"
+    );
+}
+
+/// Shows a token on a connection.
+async fn show(raw: &mut Raw, token: &str) -> Result<ResponseBody, ErrorKind> {
+    let token = Secret::new(token);
+    raw.ask(Request::Auth(AuthRequest::UseToken { token }))
+        .await
+}
+
+async fn get(raw: &mut Raw) -> Result<ResponseBody, ErrorKind> {
+    let key = "web/1".into();
+    let range = RangeRequest {
+        key,
+        ..RangeRequest::default()
+    };
+    raw.ask(Request::Range(range)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_ends_with_the_token_whatever_the_client_shows_and_opens_meanwhile() {
+    let issuer = Issuer::new("one");
+    // Without a prefix the issuer names every user.
+    let etcd_cluster = started_with(&issuer, "").await;
+    let cluster = &etcd_cluster.cluster;
+    let shown = Ok(ResponseBody::Auth(AuthResponse::Done));
+    let mut raw = Raw::connect(cluster).await;
+    assert_eq!(show(&mut raw, &issuer.token(5, &json!({}))).await, shown);
+    let watch = WatchRequest {
+        key: "web/".into(),
+        range: KeyRange::Prefix,
+        ..WatchRequest::default()
+    };
+    let opened = raw.ask(Request::Watch { watch_id: 1, watch }).await;
+    assert_eq!(opened, Ok(ResponseBody::Watch));
+    // Neither another user of the issuer takes over, nor one of the cluster.
+    let root = issuer.token(3_600, &json!({ "sub": "root" }));
+    assert_eq!(show(&mut raw, &root).await, Err(ErrorKind::Unauthenticated));
+    let mut other = Raw::connect(cluster).await;
+    let login = AuthRequest::Authenticate {
+        name: "root".to_owned(),
+        password: Secret::new("canary-of-root"),
+    };
+    let Ok(ResponseBody::Auth(AuthResponse::Token { token, .. })) =
+        other.ask(Request::Auth(login)).await
+    else {
+        panic!("root logs in");
+    };
+    let token = String::from_utf8(token.reveal().to_vec()).unwrap();
+    assert_eq!(
+        show(&mut raw, &token).await,
+        Err(ErrorKind::Unauthenticated)
+    );
+    // Nor is it put off by streams that say nothing.
+    let connection = raw.connection().clone();
+    let opening = async {
+        while let Ok(stream) = connection.open_stream().await {
+            drop(stream);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    let closed = tokio::time::timeout(PATIENCE, opening).await;
+    closed.expect("the connection is closed");
+
+    // A connection that shows the next token in time goes on.
+    assert_eq!(show(&mut other, &token).await, shown);
+    for _ in 0..2 {
+        let next = issuer.token(3_600, &json!({ "sub": "root" }));
+        assert_eq!(show(&mut other, &next).await, shown);
+    }
+    assert!(get(&mut other).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_deleted_and_added_again_has_to_come_again() {
+    let issuer = Issuer::new("one");
+    let etcd_cluster = started(&issuer).await;
+    let cluster = &etcd_cluster.cluster;
+    let token = issuer.token(3_600, &json!({}));
+    let mut raw = Raw::connect(cluster).await;
+    let shown = Ok(ResponseBody::Auth(AuthResponse::Done));
+    assert_eq!(show(&mut raw, &token).await, shown);
+    assert!(get(&mut raw).await.is_ok());
+    let channel = Channel::open(etcd_cluster.ports[0]).await;
+    let by_etcd = || async {
+        let get = kv::RangeRequest {
+            key: b"web/1".to_vec().into(),
+            ..Default::default()
+        };
+        let header = [("token", token.as_str())];
+        channel
+            .ask_with::<kv::RangeResponse>("/etcdserverpb.KV/Range", &get, &header)
+            .await
+    };
+    by_etcd().await.unwrap();
+
+    let client = cluster.client().await;
+    let auth = client.auth();
+    auth.user_delete("oidc:web").await.unwrap();
+    assert_eq!(get(&mut raw).await, Err(ErrorKind::Unauthenticated));
+    assert_eq!(by_etcd().await.unwrap_err().0, 16);
+    auth.user_add("oidc:web", None).await.unwrap();
+    auth.user_grant_role("oidc:web", "web").await.unwrap();
+    // What was opened by the one who is gone stays refused, and the token names the one who came.
+    assert_eq!(get(&mut raw).await, Err(ErrorKind::Unauthenticated));
+    assert_eq!(show(&mut raw, &token).await, shown);
+    assert!(get(&mut raw).await.is_ok());
+    by_etcd().await.unwrap();
 }

@@ -480,6 +480,10 @@ impl Raw {
         }
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     pub(crate) async fn ask(&mut self, request: Request) -> Result<ResponseBody, ErrorKind> {
         let frame = ClientFrame {
             request_id: self.next_id,

@@ -52,8 +52,9 @@ pub enum Author {
 pub struct Identity {
     /// The user's name.
     pub name: String,
-    /// For a user authenticated by a token: the password revision it was issued for. A change of
-    /// the password invalidates the token. `None` for a user authenticated by certificate.
+    /// For a user authenticated by a token: the password revision it was issued for or, if an issuer outside of
+    /// the cluster gave it, that of the moment at which it was shown. A change of the password invalidates it.
+    /// `None` for a user authenticated by certificate.
     pub generation: Option<u64>,
 }
 

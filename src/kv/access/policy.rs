@@ -95,7 +95,8 @@ fn known<R: std::borrow::Borrow<Rules>>(found: Option<R>, identity: &Identity) -
     let rules = found.borrow();
     match identity.generation {
         Some(generation) if generation != rules.generation => Err(unauthenticated(format!(
-            "the password of {name:?} has changed since the token was given: log in again"
+            "{name:?} has another password, or was added again, since the token was given or shown: log \
+             in again"
         ))),
         _ => Ok(found),
     }
@@ -147,6 +148,11 @@ impl Rules {
         }
         let rules = Self::new(identity.name.clone(), user, |name| roles.get(name).cloned());
         Ok(known(Some(rules), identity))
+    }
+
+    /// The generation of the user's password; another one if the user was deleted and added again.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether `key` may be read.

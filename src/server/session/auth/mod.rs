@@ -65,18 +65,26 @@ pub(crate) struct Principal {
 }
 
 /// The identity that a token names, and its expiry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct TokenIdentity {
     identity: Arc<Identity>,
     until: std::time::Instant,
     /// The key of an issuer that it rests on.
     key: Option<Weak<IssuerKey>>,
+    /// It, or one before it on the connection, is of an issuer. Such a connection stays that of one user and
+    /// ends with the token: its watches go on in the name in which they were opened.
+    is_bound: bool,
 }
 
 impl TokenIdentity {
     fn is_good(&self) -> bool {
         let is_known = |key: &Weak<IssuerKey>| key.strong_count() > 0;
         stopwatch() < self.until && self.key.as_ref().is_none_or(is_known)
+    }
+
+    /// Whether `shown` may not take its place.
+    fn refuses(&self, shown: &Self) -> bool {
+        self.is_bound && self.identity.name != shown.identity.name
     }
 }
 
@@ -115,12 +123,38 @@ impl Principal {
         }
     }
 
-    /// Whether it is known by the token of an issuer, and that is over.
+    /// Whether it was known by the token of an issuer, and the token that it has now is over.
     pub(crate) fn is_outlived(&self) -> bool {
         let token = self.token.load();
         token
             .as_ref()
-            .is_some_and(|token| token.key.is_some() && !token.is_good())
+            .is_some_and(|token| token.is_bound && !token.is_good())
+    }
+
+    /// From now on it is who `shown` names.
+    ///
+    /// # Errors
+    /// It was another one by the token of an issuer: it would outlive that by its watches.
+    fn becomes(&self, shown: &TokenIdentity) -> Result<(), Error> {
+        // Tokens may be shown on several streams at once, so the check and the exchange are one.
+        let before = self.token.rcu(|held| match held {
+            Some(held) if held.refuses(shown) => Some(Arc::clone(held)),
+            held => Some(Arc::new(TokenIdentity {
+                is_bound: shown.is_bound || held.as_ref().is_some_and(|held| held.is_bound),
+                ..shown.clone()
+            })),
+        });
+        match before.filter(|held| held.refuses(shown)) {
+            None => Ok(()),
+            Some(held) => Err(Error::not_applied(
+                ErrorKind::Unauthenticated,
+                format!(
+                    "this connection is that of {:?} by the token of an issuer, and cannot become another \
+                     user's: open another connection for {:?}",
+                    held.identity.name, shown.identity.name
+                ),
+            )),
+        }
     }
 
     /// The name under which its requests are written down and counted (audit log, slow log, requests a second),
@@ -322,7 +356,8 @@ impl Access {
     /// From now on `principal` is the user that `token` names.
     ///
     /// # Errors
-    /// The token is neither one of this cluster nor of its issuer, is void, or has expired.
+    /// The token is neither one of this cluster nor of its issuer, is void, or has expired; or the connection
+    /// is that of another user by the token of an issuer.
     pub(crate) fn use_token(
         &self,
         principal: &Principal,
@@ -343,12 +378,12 @@ impl Access {
                 (identity, left, None)
             }
         };
-        policy.rules(&identity)?;
-        principal.token.store(Some(Arc::new(TokenIdentity {
-            identity: Arc::new(identity),
+        principal.becomes(&TokenIdentity {
+            identity: Arc::new(as_of_now(&policy, identity)?),
             until: stopwatch() + left,
+            is_bound: key.is_some(),
             key,
-        })));
+        })?;
         Ok(AuthResponse::Done)
     }
 
@@ -380,9 +415,9 @@ impl Access {
         token: &Secret,
     ) -> Result<(Identity, Arc<TokenUse>), Error> {
         if let Some(verified) = self.of_issuer(token)? {
-            policy.rules(&verified.identity)?;
             let used = TokenUse::of_issuer(stopwatch() + verified.left, verified.key);
-            return Ok((verified.identity, Arc::new(used)));
+            let identity = as_of_now(policy, verified.identity)?;
+            return Ok((identity, Arc::new(used)));
         }
         let signer = Signer::of(policy, self.cluster_id)?;
         let (identity, left) = signer.read(token, policy.status().revision)?;
@@ -461,6 +496,17 @@ impl Access {
             }),
         )
     }
+}
+
+/// `identity` as the user of that name that there is now: what is opened for one who is then deleted ends, even
+/// if a user of that name is added again.
+///
+/// # Errors
+/// There is none, or the token is void.
+fn as_of_now(policy: &Policy, mut identity: Identity) -> Result<Identity, Error> {
+    let generation = policy.rules(&identity)?.generation();
+    identity.generation.get_or_insert(generation);
+    Ok(identity)
 }
 
 /// The author that another node has named, which it does once it knows that access is controlled.
@@ -554,6 +600,7 @@ mod tests {
                 }),
                 until,
                 key: None,
+                is_bound: false,
             })));
         };
         bind(stopwatch() + Duration::from_secs(3600));
@@ -565,5 +612,47 @@ mod tests {
             ErrorKind::TokenExpired,
             "not the certificate's again"
         );
+    }
+
+    #[test]
+    fn a_connection_that_an_issuer_vouched_for_stays_that_users_and_ends_with_the_token() {
+        let shown = |name: &str, left, is_bound| TokenIdentity {
+            identity: Arc::new(Identity {
+                name: name.into(),
+                generation: None,
+            }),
+            until: stopwatch() + left,
+            key: None,
+            is_bound,
+        };
+        let hour = Duration::from_secs(3600);
+        let principal = Principal::new("certificate", [127, 0, 0, 1].into());
+        // By tokens of the cluster itself it may be one after the other.
+        for name in ["anna", "bert", "anna"] {
+            principal.becomes(&shown(name, hour, false)).unwrap();
+            assert_eq!(principal.identity().unwrap().name, name);
+        }
+        principal.becomes(&shown("anna", hour, true)).unwrap();
+        for is_bound in [false, true] {
+            let refused = principal
+                .becomes(&shown("bert", hour, is_bound))
+                .unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::Unauthenticated);
+            assert_eq!(principal.identity().unwrap().name, "anna");
+        }
+        // The same user by a token of the cluster takes nothing of that away.
+        principal.becomes(&shown("anna", hour, false)).unwrap();
+        assert!(!principal.is_outlived());
+        principal
+            .becomes(&shown("bert", hour, false))
+            .expect_err("it is anna's");
+        principal
+            .becomes(&shown("anna", Duration::ZERO, false))
+            .unwrap();
+        assert!(principal.is_outlived());
+        principal
+            .becomes(&shown("bert", hour, true))
+            .expect_err("over, and anna's");
+        assert!(principal.is_outlived());
     }
 }
