@@ -6,7 +6,8 @@
 //! Such connections are closed; a peer with a valid certificate connects again.
 //!
 //! Unusable files change nothing: the certificates in use stay, the error is reported once, and the files
-//! are checked again, since another process may be writing them.
+//! are checked again, since another process may be writing them. But a key that a list of keys names no more is
+//! not used any more, whatever else is wrong with the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,12 +68,23 @@ impl IssuerKeys {
         }
     }
 
-    fn renew(&mut self) {
-        match self.issuer.reload() {
+    /// # Cancel safety
+    /// Safe: the keys are then used without a word.
+    async fn renew(&mut self) {
+        let issuer = Arc::clone(&self.issuer);
+        // The file may be of a machine that does not answer.
+        let Ok(renewed) = tokio::task::spawn_blocking(move || issuer.reload()).await else {
+            return;
+        };
+        match renewed {
             Ok(changed) => {
                 self.complaint = None;
-                if changed {
-                    tracing::info!("new keys of the issuer of tokens loaded");
+                match changed {
+                    None => {}
+                    Some(0) => tracing::warn!(
+                        "the issuer of tokens has no keys any more: its tokens are refused"
+                    ),
+                    Some(_) => tracing::info!("new keys of the issuer of tokens loaded"),
                 }
             }
             Err(error) => {
@@ -80,7 +92,7 @@ impl IssuerKeys {
                 if self.complaint.as_ref() != Some(&complaint) {
                     tracing::error!(
                         "the changed keys of the issuer of tokens cannot be used; the previous ones stay \
-                         in use: {complaint}"
+                         in use that the file still lists, or all if it has no list: {complaint}"
                     );
                 }
                 self.complaint = Some(complaint);
@@ -120,7 +132,7 @@ impl Certificates {
                     renew(port_certificate, port, &name, cluster, asked.is_ok());
                 }
                 if let Some(issuer) = &mut self.issuer {
-                    issuer.renew();
+                    issuer.renew().await;
                 }
             }
             if asked.is_ok() {

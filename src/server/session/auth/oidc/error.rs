@@ -38,7 +38,7 @@ pub(crate) enum TokenError {
     NotYet,
     #[error("it has expired: get another one from the issuer")]
     Expired,
-    #[error("its address is not verified (email_verified)")]
+    #[error("its address is not verified: email_verified is not true")]
     EmailNotVerified,
     #[error(
         "the user that it names has no name of 1 to {USER_BYTES_MAX} bytes without control characters"

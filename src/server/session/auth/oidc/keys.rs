@@ -1,7 +1,9 @@
 //! The public keys of an issuer, from a file in the form of a JWKS (RFC 7517).
 //!
 //! Of each key exactly one algorithm is accepted, by its type. Keys of other types, or for other uses, are left
-//! alone, as the format asks; one that is meant for this use and cannot be read makes the file unusable.
+//! alone, as the format asks; one that is meant for this use and cannot be read is an error. Then no key is added,
+//! but those that the file does not list any more are gone all the same: a mistake in one line must not keep what
+//! another line takes back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The longest file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
 /// The bytes of a coordinate of P-256, and of a key of Ed25519.
 const COORDINATE_BYTES: usize = 32;
 /// The shortest and the longest RSA modulus, in bytes: 2,048 and 8,192 bits.
@@ -196,82 +198,143 @@ pub enum KeysError {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet(BTreeMap<String, Arc<IssuerKey>>);
 
+/// What a list of keys says.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The keys that can be used.
+    pub(super) keys: KeySet,
+    /// What is wrong with the first of the others.
+    pub(super) complaint: Option<KeysError>,
+}
+
 #[derive(Deserialize)]
 struct Document {
     keys: Vec<Map<String, Value>>,
 }
 
 impl KeySet {
-    /// The keys in a file. Those that are in `known` are the same, so that what rests on them stays.
+    /// The keys in a file, all of which can be used, and of which there is one at least.
     ///
     /// # Errors
     /// The file cannot be used.
-    pub(super) fn read(path: &Path, known: &Self) -> Result<Self, KeysError> {
-        let name = || path.display().to_string();
-        let unreadable = |source| KeysError::Unreadable {
-            path: name(),
-            source,
-        };
-        let file = fs::File::open(path).map_err(unreadable)?;
-        let mut text = Vec::new();
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut text)
-            .map_err(unreadable)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(KeysError::TooLong { path: name() });
+    pub(super) fn load(path: &Path) -> Result<Self, KeysError> {
+        let Listed { keys, complaint } = Listed::read(path, &Self::default())?;
+        match complaint {
+            Some(error) => Err(error),
+            None if keys.0.is_empty() => Err(KeysError::Empty {
+                path: path.display().to_string(),
+            }),
+            None => Ok(keys),
         }
-        Self::parse(&text, &name(), known)
     }
 
     pub(super) fn get(&self, key_id: &str) -> Option<&Arc<IssuerKey>> {
         self.0.get(key_id)
     }
 
-    fn parse(text: &[u8], path: &str, known: &Self) -> Result<Self, KeysError> {
-        let path = || path.to_owned();
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Without those that are not in `others`.
+    pub(super) fn retain(mut self, others: &Self) -> Self {
+        self.0
+            .retain(|key_id, key| others.get(key_id).is_some_and(|other| other == key));
+        self
+    }
+}
+
+impl Listed {
+    /// The keys in a file. Those that are in `known` are the same, so that what rests on them stays.
+    ///
+    /// # Errors
+    /// There is no list.
+    pub(super) fn read(path: &Path, known: &KeySet) -> Result<Self, KeysError> {
+        let name = || path.display().to_string();
+        let text = read_file(path, FILE_BYTES_MAX).map_err(|source| KeysError::Unreadable {
+            path: name(),
+            source,
+        })?;
+        match text.len() > FILE_BYTES_MAX {
+            true => Err(KeysError::TooLong { path: name() }),
+            false => Self::parse(&text, &name(), known),
+        }
+    }
+
+    fn parse(text: &[u8], path: &str, known: &KeySet) -> Result<Self, KeysError> {
         let document: Document = serde_json::from_slice(text).map_err(|error| KeysError::Form {
-            path: path(),
+            path: path.to_owned(),
             reason: error.to_string(),
         })?;
         let mut keys = BTreeMap::new();
+        let mut complaint = None;
         for jwk in &document.keys {
             let text = |name: &str| jwk.get(name).and_then(Value::as_str);
             let key_id = text("kid").unwrap_or_default().to_owned();
-            let kind = text("kty").unwrap_or_default();
-            if kind != "oct" && jwk.contains_key("d") {
-                return Err(KeysError::Private {
-                    path: path(),
-                    key: key_id,
-                });
-            }
-            if !is_for_signatures(jwk) {
-                continue;
-            }
-            let wrong = |reason| KeysError::Key {
-                path: path(),
+            let unusable = |reason| KeysError::Key {
+                path: path.to_owned(),
                 key: key_id.clone(),
                 reason,
             };
-            let Some(key) = IssuerKey::read(kind, jwk).map_err(wrong)? else {
-                continue;
-            };
-            if jwk.contains_key("alg") && text("alg") != Some(key.algorithm().name()) {
-                continue;
+            if text("kty") != Some("oct") && jwk.contains_key("d") {
+                complaint.get_or_insert(KeysError::Private {
+                    path: path.to_owned(),
+                    key: key_id.clone(),
+                });
             }
-            if key_id.is_empty() {
-                return Err(wrong("it has no kid, by which tokens name their key"));
-            }
-            let same = known.get(&key_id).filter(|known| ***known == key);
-            let key = same.cloned().unwrap_or_else(|| Arc::new(key));
-            if keys.insert(key_id.clone(), key).is_some() {
-                return Err(wrong("another key has the same kid"));
+            match usable(jwk) {
+                Ok(None) => {}
+                Ok(Some(key)) => {
+                    let same = known.get(&key_id).filter(|known| ***known == key);
+                    if keys.contains_key(&key_id) {
+                        complaint.get_or_insert(unusable("another key has the same kid"));
+                    }
+                    match same {
+                        Some(same) => drop(keys.insert(key_id, Arc::clone(same))),
+                        None => drop(keys.entry(key_id).or_insert_with(|| Arc::new(key))),
+                    }
+                }
+                Err(reason) => {
+                    complaint.get_or_insert(unusable(reason));
+                }
             }
         }
-        match keys.is_empty() {
-            true => Err(KeysError::Empty { path: path() }),
-            false => Ok(Self(keys)),
-        }
+        Ok(Self {
+            keys: KeySet(keys),
+            complaint,
+        })
     }
+}
+
+/// The key in `jwk`, if it is meant for signatures of tokens.
+fn usable(jwk: &Map<String, Value>) -> Result<Option<IssuerKey>, &'static str> {
+    let text = |name: &str| jwk.get(name).and_then(Value::as_str);
+    if !is_for_signatures(jwk) {
+        return Ok(None);
+    }
+    let Some(key) = IssuerKey::read(text("kty").unwrap_or_default(), jwk)? else {
+        return Ok(None);
+    };
+    if jwk.contains_key("alg") && text("alg") != Some(key.algorithm().name()) {
+        return Ok(None);
+    }
+    match text("kid") {
+        None | Some("") => Err("it has no kid, by which tokens name their key"),
+        Some(_) => Ok(Some(key)),
+    }
+}
+
+/// What is in a file; of a longer one than `bytes_max`, more than that.
+fn read_file(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    // What is no file may never end, or never begin.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = Vec::new();
+    fs::File::open(path)?
+        .take(bytes_max as u64 + 1)
+        .read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Whether nothing says that a key is for something else.

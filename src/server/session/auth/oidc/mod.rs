@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use self::error::{TokenError, USER_BYTES_MAX};
 use self::jwt::{Claims, Jwt};
-use self::keys::KeySet;
 pub(crate) use self::keys::{IssuerKey, KeysError};
+use self::keys::{KeySet, Listed};
 use crate::kv::access::Identity;
 use crate::server::config::OidcConfig;
 
@@ -54,27 +54,33 @@ impl Issuer {
     /// Reads the keys.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// They cannot be used, or there is none.
     pub(crate) fn load(config: &OidcConfig) -> Result<Arc<Self>, KeysError> {
-        let keys = KeySet::read(&config.jwks_file, &KeySet::default())?;
+        let keys = KeySet::load(&config.jwks_file)?;
         Ok(Arc::new(Self {
             config: config.clone(),
             keys: ArcSwap::from_pointee(keys),
         }))
     }
 
-    /// Reads the keys again; says whether they are others now.
+    /// Reads the keys again; says how many there are now, if they are others. That may be none: so the issuer
+    /// takes all of them back.
     ///
     /// # Errors
-    /// They cannot be used: those before stay.
-    pub(crate) fn reload(&self) -> Result<bool, KeysError> {
+    /// The file cannot be read: the keys before stay. Or one of its keys cannot be used: those before stay that
+    /// it still lists.
+    pub(crate) fn reload(&self) -> Result<Option<usize>, KeysError> {
         let known = self.keys.load_full();
-        let found = KeySet::read(&self.config.jwks_file, &known)?;
-        if found == *known {
-            return Ok(false);
+        let Listed { keys, complaint } = Listed::read(&self.config.jwks_file, &known)?;
+        let keys = match complaint {
+            None => keys,
+            Some(_) => keys.retain(&known),
+        };
+        let count = (keys != *known).then_some(keys.len());
+        if count.is_some() {
+            self.keys.store(Arc::new(keys));
         }
-        self.keys.store(Arc::new(found));
-        Ok(true)
+        complaint.map_or(Ok(count), Err)
     }
 
     /// Checks `token` at `now_ms`, in milliseconds since 1970.
@@ -137,10 +143,9 @@ impl Issuer {
 
     fn user(&self, claims: &Claims) -> Result<String, TokenError> {
         let claim = self.config.user_claim.as_str();
-        let is_unverified = claims
-            .get("email_verified")
-            .is_some_and(|verified| *verified != Value::Bool(true));
-        if claim == "email" && is_unverified {
+        // Who leaves it out may give anyone any address.
+        let is_verified = claims.get("email_verified") == Some(&Value::Bool(true));
+        if claim == "email" && !is_verified {
             return Err(TokenError::EmailNotVerified);
         }
         let named = claims.text(claim)?;

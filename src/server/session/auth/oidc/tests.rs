@@ -251,7 +251,8 @@ fn an_address_counts_only_if_the_issuer_has_verified_it() {
         (json!(true), true),
         (json!(false), false),
         (json!("true"), false),
-        (Value::Null, true),
+        (json!(1), false),
+        (Value::Null, false),
     ] {
         let mut claims = with("email_verified", verified.clone());
         claims["email"] = json!("anna@example.org");
@@ -442,19 +443,19 @@ fn a_key_that_is_taken_out_ends_what_rests_on_it_and_others_stay() {
         let token = world.token(kid, &header(kid), &claims());
         issuer.verify(token.as_bytes(), NOW_MS).unwrap()
     });
-    assert!(!issuer.reload().unwrap(), "nothing has changed");
+    assert_eq!(issuer.reload().unwrap(), None, "nothing has changed");
     world.write(&[world.jwk("ed")]);
-    assert!(issuer.reload().unwrap());
+    assert_eq!(issuer.reload().unwrap(), Some(1));
     assert_eq!(verified[0].key.strong_count(), 0);
     assert!(verified[1].key.strong_count() > 0);
     // Another key under the same name is another one.
     let mut other = World::new().jwk("ed");
     other["kid"] = json!("ed");
     world.write(&[other]);
-    assert!(issuer.reload().unwrap());
+    assert_eq!(issuer.reload().unwrap(), Some(1));
     assert_eq!(verified[1].key.strong_count(), 0);
-    // A file that cannot be used changes nothing.
-    for text in ["", "{", "[]", "{\"keys\":[]}"] {
+    // A file that cannot be read changes nothing.
+    for text in ["", "{", "[]", "{\"keys\":{}}"] {
         fs::write(world.path(), text).unwrap();
         assert!(issuer.reload().is_err(), "{text}");
     }
@@ -464,11 +465,63 @@ fn a_key_that_is_taken_out_ends_what_rests_on_it_and_others_stay() {
 }
 
 #[test]
+fn all_keys_can_be_taken_out_of_a_file_but_none_is_no_beginning() {
+    let world = World::new();
+    let issuer = world.issuer();
+    let token = world.token("ec", &header("ec"), &claims());
+    let verified = issuer.verify(token.as_bytes(), NOW_MS).unwrap();
+    world.write(&[]);
+    assert_eq!(issuer.reload().unwrap(), Some(0));
+    assert_eq!(verified.key.strong_count(), 0);
+    let refused = issuer.verify(token.as_bytes(), NOW_MS).unwrap_err();
+    assert_eq!(refused, TokenError::UnknownKey("ec".to_owned()));
+    assert_eq!(issuer.reload().unwrap(), None, "it stays so");
+    let refused = Issuer::load(&world.config()).map(drop).unwrap_err();
+    assert!(matches!(refused, KeysError::Empty { .. }), "{refused}");
+    world.write(&[world.jwk("ec")]);
+    assert_eq!(issuer.reload().unwrap(), Some(1));
+    assert!(issuer.verify(token.as_bytes(), NOW_MS).is_ok());
+}
+
+#[test]
+fn a_key_that_is_wrong_does_not_keep_one_that_is_taken_out() {
+    let world = World::new();
+    let mut short = world.jwk("ec");
+    short["kid"] = json!("short");
+    short["x"] = json!("AAAA");
+    let mut private = world.jwk("rs");
+    private["kid"] = json!("private");
+    private["d"] = json!("AQAB");
+    let mut again = world.jwk("ed");
+    again["x"] = World::new().jwk("ed")["x"].clone();
+    for wrong in [short, private, again] {
+        let issuer = world.issuer();
+        let verified = ["ec", "ed"].map(|kid| {
+            let token = world.token(kid, &header(kid), &claims());
+            issuer.verify(token.as_bytes(), NOW_MS).unwrap()
+        });
+        let mut other = world.jwk("rs");
+        other["kid"] = json!("other");
+        world.write(&[other, world.jwk("ed"), wrong.clone()]);
+        assert!(issuer.reload().is_err(), "{wrong}");
+        assert_eq!(verified[0].key.strong_count(), 0, "{wrong}: gone");
+        assert!(verified[1].key.strong_count() > 0, "{wrong}: still there");
+        for kid in ["other", "private", "rs"] {
+            let header = json!({ "alg": "RS256", "kid": kid });
+            let token = world.token("rs", &header, &claims());
+            let refused = issuer.verify(token.as_bytes(), NOW_MS).unwrap_err();
+            assert_eq!(refused, TokenError::UnknownKey(kid.to_owned()), "{wrong}");
+        }
+        assert!(issuer.reload().is_err(), "{wrong}: it is still wrong");
+    }
+}
+
+#[test]
 fn a_file_of_keys_is_told_what_is_wrong_with_it() {
     let world = World::new();
     let read = |keys: &[Value]| {
         world.write(keys);
-        KeySet::read(&world.path(), &KeySet::default()).map_err(|error| error.to_string())
+        KeySet::load(&world.path()).map_err(|error| error.to_string())
     };
     let changed = |kid: &str, name: &str, value: Value| {
         let mut key = world.jwk(kid);
@@ -542,11 +595,13 @@ fn a_file_of_keys_is_told_what_is_wrong_with_it() {
     let said = read(&[world.jwk("ec"), world.jwk("ec")]).unwrap_err();
     assert!(said.contains("another key has the same kid"), "{said}");
     fs::write(world.path(), vec![b' '; (1 << 20) + 1]).unwrap();
-    let said = KeySet::read(&world.path(), &KeySet::default()).unwrap_err();
+    let said = KeySet::load(&world.path()).unwrap_err();
     assert!(matches!(said, KeysError::TooLong { .. }), "{said}");
     fs::remove_file(world.path()).unwrap();
-    let said = KeySet::read(&world.path(), &KeySet::default()).unwrap_err();
+    let said = KeySet::load(&world.path()).unwrap_err();
     assert!(matches!(said, KeysError::Unreadable { .. }), "{said}");
+    let said = KeySet::load(world.folder.path()).unwrap_err().to_string();
+    assert!(said.contains("it is not a regular file"), "{said}");
 }
 
 proptest! {
