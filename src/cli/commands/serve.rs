@@ -14,7 +14,7 @@ use crate::server::config::{
     Config, ConfigSources, LogFormat, unknown_variables, variables_as_text,
 };
 use crate::server::disk::store::contains_panic;
-use crate::server::run::discovery::initial_members;
+use crate::server::run::discovery::{members_for, remember};
 use crate::server::run::supervisor::Supervisor;
 use crate::server::{CertificateReload, LogControl, Pulse, Server, ServerOptions, StartError};
 
@@ -49,16 +49,20 @@ pub(super) fn serve(
     runtime()?.block_on(async {
         let mut stop = Stop::listen()?;
         let mut hangups = Hangups::listen()?;
-        let config = tokio::select! {
+        let (config, found) = tokio::select! {
             config = with_members(config, sources) => config?,
             () = stop.asked() => return Ok(()),
         };
+        let data_dir = config.node.data_dir.clone();
         let mut node = tokio::select! {
             started = Server::start(config, options) => RunningNode {
                 server: started.map_err(not_started)?,
             },
             () = stop.asked() => return Ok(()),
         };
+        if let Some(members) = found {
+            remember(&data_dir, &members);
+        }
         let pulse = node.server.pulse();
         let reload = node.server.certificate_reload();
         let supervisor = supervisor();
@@ -96,16 +100,20 @@ fn start_log(config: &Config) -> Result<LogControl, Failure> {
     }))
 }
 
-/// The configuration with the initial members, which DNS may have to name.
-async fn with_members(config: Config, mut sources: ConfigSources) -> Result<Config, Failure> {
+/// The configuration with the initial members, which DNS may have to name: then those, too.
+async fn with_members(
+    config: Config,
+    mut sources: ConfigSources,
+) -> Result<(Config, Option<Vec<String>>), Failure> {
     let Some(discovery) = &config.cluster.discovery else {
-        return Ok(config);
+        return Ok((config, None));
     };
-    let members = initial_members(discovery).await;
+    let members = members_for(discovery, &config.node.name, &config.node.data_dir).await;
     sources
         .flags
         .push(("cluster.initial".to_owned(), members.join(",")));
-    Config::load(sources).map_err(|error| Failure::usage(error.to_string()))
+    let config = Config::load(sources).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok((config, Some(members)))
 }
 
 /// The environment variables that stand for flags of any command.

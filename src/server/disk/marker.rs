@@ -19,6 +19,9 @@ pub(crate) enum Marker {
     /// In the data directory: which bootstrap of its cluster the member comes from (A25). There once its
     /// entry is committed.
     BootstrapId,
+    /// In the data directory: the members that DNS named when the node was last started, with their addresses.
+    /// See `discovery` of `run`.
+    MembersByDns,
     /// In the data directory: this member may have forgotten what it acknowledged. There from the moment
     /// the directory is made until the member has taken part in the bootstrap, or has everything again.
     Unproven,
@@ -56,6 +59,7 @@ impl Marker {
         match self {
             Self::Bootstrap => "bootstrap",
             Self::BootstrapId => "bootstrap.id",
+            Self::MembersByDns => "members.dns",
             Self::Unproven => "unproven",
             Self::Removed => "removed",
             Self::LeaseTripped => "leader-lease.tripped",
