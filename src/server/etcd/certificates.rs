@@ -16,7 +16,7 @@ const PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 /// See the module.
 pub(crate) struct EtcdCertificates {
     files: TlsFiles,
-    are_required: bool,
+    clients: ClientCertificates,
     interval: Option<Duration>,
     current: ArcSwap<TcpTls>,
     /// Clients whose certificate was valid and whose name is none that may connect.
@@ -24,19 +24,29 @@ pub(crate) struct EtcdCertificates {
 }
 
 impl EtcdCertificates {
-    /// Loads the files, and looks for changes at this interval; never, if it is `None`.
+    /// Loads the files, and looks for changes at this interval; never, if it is `None`. The users of an issuer of
+    /// tokens have names with `issuer_prefix`, so no certificate has such a one.
     ///
     /// # Errors
     /// They cannot be used.
     pub(crate) fn load(
         files: &TlsFiles,
         are_required: bool,
+        issuer_prefix: Option<&str>,
         interval: Option<Duration>,
     ) -> Result<Arc<Self>, TlsError> {
-        Ok(Arc::new(Self {
-            current: ArcSwap::from_pointee(load(files, are_required)?),
-            files: files.clone(),
+        let clients = ClientCertificates {
             are_required,
+            allowed: files.allowed_sans.clone(),
+            spiffe: files.spiffe.clone(),
+            issuer_prefix: issuer_prefix
+                .filter(|prefix| !prefix.is_empty())
+                .map(str::to_owned),
+        };
+        Ok(Arc::new(Self {
+            current: ArcSwap::from_pointee(load(files, &clients)?),
+            files: files.clone(),
+            clients,
             interval,
             refused: AtomicU64::new(0),
         }))
@@ -66,7 +76,7 @@ impl EtcdCertificates {
                 continue;
             }
             known = found;
-            match load(&self.files, self.are_required) {
+            match load(&self.files, &self.clients) {
                 Ok(tls) => {
                     self.current.store(Arc::new(tls));
                     tracing::info!("certificates of the etcd port reloaded");
@@ -85,11 +95,6 @@ fn has_changed(known: Option<&TlsStamps>, found: Option<&TlsStamps>) -> bool {
     found.is_some() && known != found
 }
 
-fn load(files: &TlsFiles, are_required: bool) -> Result<TcpTls, TlsError> {
-    let clients = ClientCertificates {
-        are_required,
-        allowed: files.allowed_sans.clone(),
-        spiffe: files.spiffe.clone(),
-    };
-    TcpTls::load(&files.paths(), &clients, PROTOCOLS)
+fn load(files: &TlsFiles, clients: &ClientCertificates) -> Result<TcpTls, TlsError> {
+    TcpTls::load(&files.paths(), clients, PROTOCOLS)
 }

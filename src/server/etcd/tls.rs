@@ -20,7 +20,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::transport::{
-    IdentityError, PeerIdentity, SpiffeUsers, TlsError, TlsPaths, name_of, read_file,
+    IdentityError, PeerIdentity, SpiffeId, SpiffeUsers, TlsError, TlsPaths, name_of, read_file,
     refuse_exposed_key, spiffe_id,
 };
 
@@ -41,6 +41,21 @@ pub(super) struct ClientCertificates {
     pub(super) allowed: Vec<String>,
     /// Which SPIFFE ids are accepted. Without, such a name of a certificate is overlooked.
     pub(super) spiffe: Option<SpiffeUsers>,
+    /// What the names of an issuer's users begin with, if there is one and it gives them a prefix.
+    pub(super) issuer_prefix: Option<String>,
+}
+
+/// Why the name in a client's certificate is not taken.
+#[derive(Debug, thiserror::Error)]
+enum NameError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(
+        "the common name {0:?} begins as the names of users do who come with a SPIFFE id or with the token \
+         of an issuer (auth.oidc.user_prefix), and a certificate makes none of those: issue it for \
+         another name"
+    )]
+    Reserved(String),
 }
 
 impl TcpTls {
@@ -97,7 +112,7 @@ impl TcpTls {
         let certificates = stream.get_ref().1.peer_certificates();
         let name = certificates
             .and_then(<[_]>::first)
-            .map(|certificate| client_name(certificate, self.clients.spiffe.as_ref()))
+            .map(|certificate| client_name(certificate, &self.clients))
             .transpose()
             .map_err(|refusal| io::Error::new(io::ErrorKind::PermissionDenied, refusal))?
             .flatten();
@@ -177,15 +192,15 @@ fn verifier(
 /// own identity, else the common name.
 ///
 /// # Errors
-/// It has a SPIFFE id that is not accepted.
+/// It has a SPIFFE id that is not accepted, or a common name as only users of another kind have.
 fn client_name(
     der: &CertificateDer<'_>,
-    users: Option<&SpiffeUsers>,
-) -> Result<Option<String>, IdentityError> {
-    if let Some(users) = users
+    clients: &ClientCertificates,
+) -> Result<Option<String>, NameError> {
+    if let Some(users) = &clients.spiffe
         && let Some(id) = spiffe_id(der)?
     {
-        return Ok(Some(users.user(&id)?));
+        return Ok(Some(users.user(&id).map_err(IdentityError::from)?));
     }
     if let Ok(identity) = PeerIdentity::of_certificate(der) {
         return Ok(Some(identity.name().to_owned()));
@@ -194,7 +209,14 @@ fn client_name(
         return Ok(None);
     };
     let name = certificate.subject().iter_common_name().next();
-    Ok(name.and_then(|name| name.as_str().ok()).map(str::to_owned))
+    let Some(name) = name.and_then(|name| name.as_str().ok()) else {
+        return Ok(None);
+    };
+    let is_of_issuer = |prefix: &String| name.starts_with(prefix.as_str());
+    match SpiffeId::is_meant_by(name) || clients.issuer_prefix.as_ref().is_some_and(is_of_issuer) {
+        true => Err(NameError::Reserved(name.to_owned())),
+        false => Ok(Some(name.to_owned())),
+    }
 }
 
 /// A connection under TLS.
@@ -235,5 +257,46 @@ impl AsyncWrite for TcpTlsStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(common: &str, clients: &ClientCertificates) -> Result<Option<String>, NameError> {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, common);
+        let key = rcgen::KeyPair::generate().unwrap();
+        client_name(params.self_signed(&key).unwrap().der(), clients)
+    }
+
+    #[test]
+    fn a_common_name_is_none_of_the_users_of_spiffe_ids_and_issuers() {
+        let with = |prefix: Option<&str>| ClientCertificates {
+            issuer_prefix: prefix.map(str::to_owned),
+            ..ClientCertificates::default()
+        };
+        let (alone, issuer) = (with(None), with(Some("oidc:")));
+        for (common, by_itself, beside_an_issuer) in [
+            ("anna", true, true),
+            ("oidc", true, true),
+            ("OIDC:anna", true, true),
+            ("oidc:anna", true, false),
+            ("oidc:", true, false),
+            ("spiffe://example.org/a", false, false),
+            ("Spiffe:a", false, false),
+        ] {
+            for (clients, is_taken) in [(&alone, by_itself), (&issuer, beside_an_issuer)] {
+                match (name(common, clients), is_taken) {
+                    (Ok(Some(name)), true) => assert_eq!(name, common),
+                    (Err(NameError::Reserved(name)), false) => assert_eq!(name, common),
+                    (other, _) => panic!("{common}: {other:?}"),
+                }
+            }
+        }
     }
 }

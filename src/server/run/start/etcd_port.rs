@@ -23,7 +23,12 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
         None => None,
         Some(tls) => {
             let interval = config.tls.reload_interval;
-            let loaded = EtcdCertificates::load(&tls.files, tls.client_cert_auth, interval);
+            let prefix = config
+                .auth
+                .oidc
+                .as_ref()
+                .map(|issuer| issuer.user_prefix.as_str());
+            let loaded = EtcdCertificates::load(&tls.files, tls.client_cert_auth, prefix, interval);
             Some(loaded.map_err(|error| CertificateError::Tls {
                 section: "etcd",
                 error,
