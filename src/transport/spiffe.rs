@@ -8,6 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::api::ROOT;
+
 /// The longest id, in bytes (SPIFFE-ID, section 2.3).
 const ID_BYTES_MAX: usize = 2_048;
 /// The longest trust domain, in bytes.
@@ -79,6 +81,12 @@ pub enum SpiffeError {
          it a shorter one in tls.spiffe.users"
     )]
     LongUser(String),
+    /// Its segments would make it the user root, which no entry names.
+    #[error(
+        "the SPIFFE id {0:?} would be the user root by what stands in the place of a *: only an entry of \
+         tls.spiffe.users that names root, as /ns/prod/sa/db=root does, makes an id root"
+    )]
+    Root(String),
 }
 
 /// A valid SPIFFE id of a workload.
@@ -198,10 +206,18 @@ impl SpiffeUsers {
         }
         let user = match self.rules.as_slice() {
             [] => id.to_string(),
-            rules => rules
-                .iter()
-                .find_map(|rule| rule.user(id))
-                .ok_or_else(|| SpiffeError::NoUser(id.to_string()))?,
+            rules => {
+                let fits = |rule: &SpiffeRule| Some((rule.names_user(), rule.user(id)?));
+                let (is_named, user) = rules
+                    .iter()
+                    .find_map(fits)
+                    .ok_or_else(|| SpiffeError::NoUser(id.to_string()))?;
+                // Who may call a workload as it likes must not be root by that.
+                if user == ROOT && !is_named {
+                    return Err(SpiffeError::Root(id.to_string()));
+                }
+                user
+            }
         };
         match user.len() <= USER_BYTES_MAX {
             true => Ok(user),
@@ -219,6 +235,11 @@ pub struct SpiffeRule {
 }
 
 impl SpiffeRule {
+    /// Whether the user's name is that of the rule, whatever the id.
+    fn names_user(&self) -> bool {
+        self.user.len() == 1
+    }
+
     fn user(&self, id: &SpiffeId) -> Option<String> {
         let segments: Vec<&str> = id.path().split('/').skip(1).collect();
         if segments.len() != self.path.len() {
@@ -411,6 +432,18 @@ mod tests {
             "/b/c",
         ] {
             assert!(matches!(of(none), Err(SpiffeError::NoUser(_))), "{none}");
+        }
+    }
+
+    #[test]
+    fn no_segment_makes_an_id_root_but_an_entry_may() {
+        let users = users(&["/a/root=root", "/b/*=root", "/*=*", "/x/*=ro*", "/y/*/*=*"]);
+        let of = |path: &str| user(&users, &format!("spiffe://example.org{path}"));
+        assert_eq!(of("/a/root").unwrap(), "root");
+        assert_eq!(of("/b/any").unwrap(), "root");
+        assert_eq!(of("/Root").unwrap(), "Root");
+        for path in ["/root", "/x/ot", "/y/root/z"] {
+            assert!(matches!(of(path), Err(SpiffeError::Root(_))), "{path}");
         }
     }
 
