@@ -8,6 +8,7 @@
 //! request that fails for it fetches a new token and is retried. Where access control is off, no
 //! token is needed or presented.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use crate::client::retry_rule::RetryRule;
 use crate::sync::{Mutex, MutexGuard};
 
 /// How much of a token file is read: more than a token, for the blanks around it.
-const TOKEN_FILE_BYTES_MAX: u64 = 2 * TOKEN_BYTES_MAX as u64;
+const TOKEN_FILE_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX;
 
 /// The credentials to log in with.
 #[derive(Clone, Debug)]
@@ -68,7 +69,7 @@ impl Login {
     /// The node rejects the credentials, or does not answer by `deadline`.
     pub(super) async fn log_in(&self, link: &Link, deadline: Instant) -> Result<(), Error> {
         if let Means::TokenFile(path) = &self.means {
-            return show(link, token_in(path)?, deadline).await;
+            return show(link, token_of(path, deadline).await?, deadline).await;
         }
         let held = self.held().clone();
         if let Some(token) = held {
@@ -104,18 +105,40 @@ impl Login {
     }
 }
 
-/// The token in a file, without the blanks around it.
+/// The token in a file, which may be of a machine that does not answer by `deadline`.
+async fn token_of(path: &Path, deadline: Instant) -> Result<Secret, Error> {
+    let file = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || token_in(&file));
+    match tokio::time::timeout_at(deadline, read).await {
+        Ok(Ok(token)) => token,
+        Ok(Err(failed)) => Err(unusable(path, failed)),
+        Err(_) => Err(unusable(path, "it could not be read in time")),
+    }
+}
+
+fn unusable(path: &Path, reason: impl Display) -> Error {
+    let path = path.display();
+    Error::not_applied(
+        ErrorKind::InvalidArgument,
+        format!("the token file {path} cannot be used: {reason}"),
+    )
+}
+
+/// The token in a file, without the blanks around it. Takes as long as the file does.
 fn token_in(path: &Path) -> Result<Secret, Error> {
-    let wrong = |reason: String| {
-        let path = path.display();
-        Error::not_applied(
-            ErrorKind::InvalidArgument,
-            format!("the token file {path} cannot be used: {reason}"),
-        )
-    };
-    let mut text = Vec::new();
+    let wrong = |reason: String| unusable(path, reason);
+    // To open what is no file, as a pipe, may take forever.
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return Err(wrong("it is not a regular file".to_owned())),
+        Err(error) => return Err(wrong(error.to_string())),
+    }
+    // All of it at once: growing would leave pieces of the token behind.
+    let mut text = Vec::with_capacity(TOKEN_FILE_BYTES_MAX + 1);
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let read = file.take(TOKEN_FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    let read = file
+        .take(TOKEN_FILE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut text);
     let token = Secret::new(text.trim_ascii());
     text.zeroize();
     read.map_err(|error| wrong(error.to_string()))?;
@@ -191,5 +214,14 @@ mod tests {
         full.push(b'x');
         std::fs::write(&path, &full).unwrap();
         assert!(token_in(&path).is_err());
+        for what in [folder.path(), Path::new("/dev/zero")] {
+            let said = token_in(what).unwrap_err().to_string();
+            assert!(said.contains("it is not a regular file"), "{said}");
+        }
+        // As secrets of pods are.
+        let link = folder.path().join("link");
+        std::fs::write(&path, "a").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(token_in(&link).unwrap().reveal(), b"a");
     }
 }
