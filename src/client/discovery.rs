@@ -1,6 +1,7 @@
 //! Endpoints by service records of DNS.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::api::{Error, ErrorKind};
 use crate::transport::{SrvError, SrvService, lookup_srv, srv_name};
@@ -39,6 +40,20 @@ impl SrvDiscovery {
     pub fn with_dns(mut self, server: SocketAddr) -> Self {
         self.dns = Some(server);
         self
+    }
+
+    /// The endpoints, if they are found in this time.
+    pub(super) async fn endpoints_within(&self, patience: Duration) -> Result<Vec<String>, Error> {
+        let found = tokio::time::timeout(patience, self.endpoints()).await;
+        found.unwrap_or_else(|_| {
+            Err(Error::not_applied(
+                ErrorKind::ConnectFailed,
+                format!(
+                    "no DNS server has named the endpoints of {} in time",
+                    self.domain
+                ),
+            ))
+        })
     }
 
     /// The endpoints, as `host:port`.
@@ -81,5 +96,25 @@ impl SrvDiscovery {
         let endpoint =
             |record: crate::transport::SrvRecord| format!("{}:{}", record.target, record.port);
         Ok(records.into_iter().map(endpoint).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Client, ConnectOptions};
+
+    #[tokio::test]
+    async fn a_dns_server_that_is_silent_is_not_waited_for_longer_than_for_a_connection() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let discovery = SrvDiscovery::new("example.org").with_dns(silent.local_addr().unwrap());
+        let options = ConnectOptions::new()
+            .with_discovery(discovery)
+            .with_connect_timeout(Duration::from_millis(10));
+        let none: [&str; 0] = [];
+        let error = Client::connect(none, Some(options)).await.map(drop);
+        let error = error.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::ConnectFailed);
+        assert!(error.to_string().contains("example.org in time"), "{error}");
     }
 }

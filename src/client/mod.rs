@@ -211,7 +211,7 @@ impl Client {
         let endpoints = match &options.discovery {
             Some(discovery) if endpoints.is_empty() => {
                 require_runtime()?;
-                discovery.endpoints().await?
+                discovery.endpoints_within(options.connect_timeout).await?
             }
             _ => endpoints,
         };

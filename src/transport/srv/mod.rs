@@ -8,6 +8,9 @@
 
 mod message;
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -26,6 +29,8 @@ const ROUNDS: u32 = 2;
 const RESOLVERS_MAX: usize = 3;
 const DNS_PORT: u16 = 53;
 const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// How much of it is read.
+const RESOLV_CONF_BYTES_MAX: u64 = 64 << 10;
 
 /// The services of a cluster, as their records are called. QUIC runs over UDP, so they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +139,9 @@ fn in_order(name: &str, mut records: Vec<SrvRecord>) -> Result<Vec<SrvRecord>, S
             other.port,
         ))
     });
-    records.dedup();
+    // What is named twice is asked where it comes first.
+    let mut seen = BTreeSet::new();
+    records.retain(|record| seen.insert((record.target.clone(), record.port)));
     Ok(records)
 }
 
@@ -201,7 +208,11 @@ fn random_id() -> u16 {
 
 /// The resolvers of this machine; its own, if it names none.
 fn of_this_machine() -> Vec<SocketAddr> {
-    let text = std::fs::read(RESOLV_CONF).unwrap_or_default();
+    let mut text = Vec::new();
+    if let Ok(file) = File::open(RESOLV_CONF) {
+        // What was read before an error counts.
+        let _ = file.take(RESOLV_CONF_BYTES_MAX).read_to_end(&mut text);
+    }
     resolvers_in(&String::from_utf8_lossy(&text))
 }
 

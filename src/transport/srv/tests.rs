@@ -352,3 +352,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_target_that_is_named_twice_is_one_and_comes_where_it_is_first() {
+    let record = |priority, weight, port, target: &str| SrvRecord {
+        priority,
+        weight,
+        port,
+        target: target.to_owned(),
+    };
+    let records = vec![
+        record(9, 0, 1, "a"),
+        record(1, 0, 1, "b"),
+        record(0, 5, 1, "a"),
+        record(0, 5, 1, "a"),
+        record(2, 0, 2, "a"),
+        record(0, 9, 1, "b"),
+    ];
+    let found = in_order(NAME, records).unwrap();
+    let found: Vec<_> = found.iter().map(|it| (&*it.target, it.port)).collect();
+    assert_eq!(found, [("b", 1), ("a", 1), ("a", 2)]);
+}
