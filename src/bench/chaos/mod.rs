@@ -4,7 +4,8 @@
 //! One node at a time is killed, paused, restarted or cut off, by turn and for different times, half the time the
 //! one that leads; then the cluster has to become whole again. The turns follow from a seed, but not what the
 //! cluster does meanwhile. The clients are those of `verify lease`, and so is the judgement; histories are judged
-//! in parts, so that a run of a day needs no more memory than one of a minute.
+//! in parts, so that a run of a day needs no more memory than one of a minute. No part may see a revision from
+//! before its beginning, and what a part has written is read once more after the first fault of the next.
 //!
 //! It looks for what an operator can look for, on the operator's machine. What several faults at once, wrong
 //! clocks, full and damaged disks do is tried by the tests of this repository.
@@ -23,7 +24,7 @@ use super::figures::duration_text;
 use super::process::StopSignal;
 use super::progress::Progress;
 use super::verify::proxy::Wires;
-use super::verify::workload::Workload;
+use super::verify::workload::{Stopped, Workload};
 use super::{Stopwatch, Wall};
 use crate::cli::arguments::bench::{ChaosArgs, ChaosFault};
 use crate::cli::arguments::{Format, GlobalArgs};
@@ -98,6 +99,10 @@ struct Chaos {
     wires: Wires,
     /// The clients; none between two histories.
     workload: Option<Workload>,
+    /// The history before, which is judged after one more fault.
+    before: Option<Stopped>,
+    /// The highest revision of any reply of the histories before.
+    acknowledged: i64,
     faults: Vec<ChaosFault>,
     clients: u32,
     record: Option<PathBuf>,
@@ -127,6 +132,8 @@ impl Chaos {
             cluster,
             wires,
             workload: None,
+            before: None,
+            acknowledged: 0,
             faults,
             clients: arguments.clients,
             record: arguments.history.clone(),
@@ -145,7 +152,9 @@ impl Chaos {
             if self.workload.is_none() {
                 let target = self.cluster.target();
                 let record = self.record.as_deref();
-                self.workload = Some(Workload::start(target, self.clients, record).await?);
+                let workload =
+                    Workload::start(target, self.clients, record, self.acknowledged).await?;
+                self.workload = Some(workload);
                 history_begun = self.watch.elapsed();
             }
             if turns.is_empty() {
@@ -154,16 +163,17 @@ impl Chaos {
             }
             if let Some(fault) = turns.pop() {
                 self.inflict(fault, length).await?;
+                self.judge_before().await;
             }
             let now = self.watch.elapsed();
             if now >= length {
                 return Ok(());
             }
+            if self.report.has_violations() {
+                return Ok(());
+            }
             if now - history_begun >= HISTORY {
-                self.judge().await?;
-                if self.report.has_violations() {
-                    return Ok(());
-                }
+                self.stop().await?;
             }
         }
     }
@@ -204,14 +214,31 @@ impl Chaos {
         Ok(())
     }
 
-    /// Ends the history and judges it, if there is one.
+    /// Ends the history, if there is one. It is judged by what is read later.
+    async fn stop(&mut self) -> Result<(), Failure> {
+        if let Some(workload) = self.workload.take() {
+            let stopped = workload.stop().await?;
+            self.acknowledged = self.acknowledged.max(stopped.acknowledged());
+            self.before = Some(stopped);
+        }
+        Ok(())
+    }
+
+    /// Reads what the history before has written, and judges it, if there is one.
+    async fn judge_before(&mut self) {
+        if let Some(stopped) = self.before.take() {
+            stopped.read_again().await;
+            let (counts, findings) = stopped.judge().await;
+            self.report.add(&counts, findings);
+            self.progress.say(&self.report.so_far());
+        }
+    }
+
+    /// Ends what there is of histories, and judges it.
     async fn judge(&mut self) -> Result<(), Failure> {
-        let Some(workload) = self.workload.take() else {
-            return Ok(());
-        };
-        let (counts, findings) = workload.end().await?;
-        self.report.add(&counts, findings);
-        self.progress.say(&self.report.so_far());
+        self.judge_before().await;
+        self.stop().await?;
+        self.judge_before().await;
         Ok(())
     }
 }

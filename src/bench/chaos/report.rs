@@ -129,6 +129,10 @@ impl Report {
             (None, 0) if self.reads == 0 && !self.is_interrupted => Some(
                 "no read was answered, so nothing can be said: let it run for longer".to_owned(),
             ),
+            (None, 0) if self.writes == 0 && !self.is_interrupted => Some(
+                "no write was acknowledged, so none could be lost: let it run for longer"
+                    .to_owned(),
+            ),
             (None, 0) => None,
         }
     }
@@ -241,7 +245,13 @@ mod tests {
             report.failure().unwrap(),
             "no leader; the turns come again with --seed 7"
         );
-        let empty = Report::begin(7);
+        let mut empty = Report::begin(7);
         assert!(empty.failure().unwrap().contains("nothing can be said"));
+        let mut found = findings(10, 0);
+        found.writes = 0;
+        empty.add(&Counts::default(), found);
+        assert!(empty.failure().unwrap().contains("no write was"));
+        empty.is_interrupted = true;
+        assert_eq!(empty.failure(), None);
     }
 }

@@ -124,6 +124,19 @@ pub struct Findings {
 }
 
 impl Audit {
+    /// Of a history that begins when the store has had this revision, which no answer may be older than.
+    pub fn after(revision: i64) -> Self {
+        Self {
+            acknowledged: revision,
+            ..Self::default()
+        }
+    }
+
+    /// The highest revision of any reply.
+    pub fn acknowledged(&self) -> i64 {
+        self.acknowledged
+    }
+
     /// A client begins to write `value`, which was never written before, to `key`.
     pub fn begin_write(&mut self, key: u32, value: u64) -> Invocation {
         let write = Write {

@@ -332,3 +332,38 @@ fn a_recorded_history_comes_back_as_it_was_and_nonsense_is_named() {
         "what is not understood is not passed over"
     );
 }
+
+#[test]
+fn a_history_that_follows_another_sees_nothing_from_before_it() {
+    let audit_of = |operate: fn(&mut Audit)| {
+        let mut audit = Audit::after(10);
+        operate(&mut audit);
+        let acknowledged = audit.acknowledged();
+        (audit.finish().violations, acknowledged)
+    };
+    assert_eq!(
+        audit_of(|audit| {
+            let begun = audit.begin_read(1);
+            let seen = Observation {
+                revision: 9,
+                found: None,
+            };
+            audit.end_read(begun, seen);
+        }),
+        (1, 10)
+    );
+    assert_eq!(
+        audit_of(|audit| {
+            let begun = audit.begin_write(1, 7);
+            audit.end_write(begun, 7, Fate::Written(10));
+        }),
+        (1, 10)
+    );
+    assert_eq!(
+        audit_of(|audit| {
+            let begun = audit.begin_write(1, 7);
+            audit.end_write(begun, 7, Fate::Written(11));
+        }),
+        (0, 11)
+    );
+}

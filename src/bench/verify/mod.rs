@@ -156,7 +156,7 @@ async fn measure(
     record: Option<&Path>,
     progress: Progress,
 ) -> Result<(Measurements, Findings), Failure> {
-    let workload = Workload::start(target, arguments.clients, record).await?;
+    let workload = Workload::start(target, arguments.clients, record, 0).await?;
     tokio::time::sleep(WARM_UP).await;
     let before = workload.counts();
     workload.forget_gaps();
@@ -200,7 +200,8 @@ async fn break_things(
     let wires = Wires::start(&peers)?;
     let route = |from, to| wires.address(from, to).unwrap_or(peers[to]);
     let mut cluster = OwnCluster::start_at(plan, &addresses, route).await?;
-    let workload = Workload::start(cluster.target(), arguments.clients, record.as_deref()).await?;
+    let workload =
+        Workload::start(cluster.target(), arguments.clients, record.as_deref(), 0).await?;
     let mut reports = Vec::new();
     let election_max = measured.timing.election_timeout_max;
     for fault in &arguments.faults {

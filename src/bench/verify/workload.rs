@@ -53,6 +53,14 @@ pub struct Workload {
     asking: JoinSet<()>,
 }
 
+/// A load that has ended, and is not judged yet.
+#[derive(Debug)]
+pub struct Stopped {
+    shared: Rc<Shared>,
+    /// The first is that of the clients.
+    clients: Vec<Client>,
+}
+
 #[derive(Debug)]
 struct Shared {
     watch: Wall,
@@ -97,7 +105,8 @@ pub struct Counts {
 
 impl Workload {
     /// Begins: so many clients, on connections of their own. What they do is recorded in the file
-    /// `record`, if one is named. Runs on a [`tokio::task::LocalSet`].
+    /// `record`, if one is named. The store has had the revision `after`, so no answer may be older. Runs on a
+    /// [`tokio::task::LocalSet`].
     ///
     /// # Errors
     /// No node can be reached, or the file cannot be written.
@@ -105,6 +114,7 @@ impl Workload {
         target: &Target,
         clients: u32,
         record: Option<&Path>,
+        after: i64,
     ) -> Result<Self, Failure> {
         let record = match record {
             None => None,
@@ -120,7 +130,7 @@ impl Workload {
             next_value: Cell::new(0),
             over: Cell::new(false),
             book: RefCell::new(Book {
-                audit: Audit::default(),
+                audit: Audit::after(after),
                 record,
                 record_failed: None,
                 counts: Counts::default(),
@@ -172,22 +182,62 @@ impl Workload {
     ///
     /// # Errors
     /// The record could not be written.
-    pub async fn end(mut self) -> Result<(Counts, Findings), Failure> {
+    pub async fn end(self) -> Result<(Counts, Findings), Failure> {
+        Ok(self.stop().await?.judge().await)
+    }
+
+    /// Ends the clients. What was written can still be read, and the record is complete.
+    ///
+    /// # Errors
+    /// The record could not be written.
+    pub async fn stop(mut self) -> Result<Stopped, Failure> {
         self.shared.over.set(true);
         // Every request has a deadline, so everybody comes to an end.
         while self.asking.join_next().await.is_some() {}
-        for client in &self.clients {
-            client.close().await;
-        }
         let mut book = self.shared.book.borrow_mut();
-        let flushed = match &mut book.record {
-            Some(record) => record.flush(),
+        let flushed = match book.record.take() {
+            Some(mut record) => record.flush(),
             None => Ok(()),
         };
         let failed = book.record_failed.take().map_or(flushed, Err);
         failed.map_err(|error| Failure::refused(format!("cannot write the history: {error}")))?;
+        drop(book);
+        Ok(Stopped {
+            shared: self.shared,
+            clients: self.clients,
+        })
+    }
+}
+
+impl Stopped {
+    /// The highest revision of any reply.
+    pub fn acknowledged(&self) -> i64 {
+        self.shared.book.borrow().audit.acknowledged()
+    }
+
+    /// Reads every key once more, as long as the cluster answers: what was acknowledged must still be there,
+    /// whatever happened since.
+    pub async fn read_again(&self) {
+        let Some(client) = self.clients.first() else {
+            return;
+        };
+        // That these clients were silent meanwhile says nothing of the cluster.
+        self.shared.book.borrow_mut().counts.read_at = None;
+        for key in 0..KEYS {
+            if let Err(error) = self.shared.read(client, key).await {
+                return self.shared.failed(error.code());
+            }
+        }
+    }
+
+    /// Judges what was seen.
+    pub async fn judge(self) -> (Counts, Findings) {
+        for client in &self.clients {
+            client.close().await;
+        }
+        let mut book = self.shared.book.borrow_mut();
         let findings = std::mem::take(&mut book.audit).finish();
-        Ok((book.counts.clone(), findings))
+        (book.counts.clone(), findings)
     }
 }
 
