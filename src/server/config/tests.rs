@@ -494,6 +494,10 @@ fn an_issuer_of_tokens_needs_an_audience_and_keys() {
         (oidc.user_claim.as_str(), oidc.user_prefix.as_str()),
         ("sub", "oidc:")
     );
+    let bare = load(&complete(&format!(
+        "[auth.oidc]\n{lines}user_prefix = \"\"\n"
+    )));
+    assert_eq!(bare.auth.oidc.unwrap().user_prefix, "");
 }
 
 #[test]
