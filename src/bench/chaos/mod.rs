@@ -24,7 +24,7 @@ use super::figures::duration_text;
 use super::process::StopSignal;
 use super::progress::Progress;
 use super::verify::proxy::Wires;
-use super::verify::workload::{Stopped, Workload};
+use super::verify::workload::{Aftermath, Workload};
 use super::{Stopwatch, Wall};
 use crate::cli::arguments::bench::{ChaosArgs, ChaosFault};
 use crate::cli::arguments::{Format, GlobalArgs};
@@ -100,7 +100,7 @@ struct Chaos {
     /// The clients; none between two histories.
     workload: Option<Workload>,
     /// The history before, which is judged after one more fault.
-    before: Option<Stopped>,
+    before: Option<Aftermath>,
     /// The highest revision of any reply of the histories before.
     acknowledged: i64,
     faults: Vec<ChaosFault>,

@@ -55,7 +55,7 @@ pub struct Workload {
 
 /// A load that has ended, and is not judged yet.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct Aftermath {
     shared: Rc<Shared>,
     /// The first is that of the clients.
     clients: Vec<Client>,
@@ -190,7 +190,7 @@ impl Workload {
     ///
     /// # Errors
     /// The record could not be written.
-    pub async fn stop(mut self) -> Result<Stopped, Failure> {
+    pub async fn stop(mut self) -> Result<Aftermath, Failure> {
         self.shared.over.set(true);
         // Every request has a deadline, so everybody comes to an end.
         while self.asking.join_next().await.is_some() {}
@@ -202,14 +202,14 @@ impl Workload {
         let failed = book.record_failed.take().map_or(flushed, Err);
         failed.map_err(|error| Failure::refused(format!("cannot write the history: {error}")))?;
         drop(book);
-        Ok(Stopped {
+        Ok(Aftermath {
             shared: self.shared,
             clients: self.clients,
         })
     }
 }
 
-impl Stopped {
+impl Aftermath {
     /// The highest revision of any reply.
     pub fn acknowledged(&self) -> i64 {
         self.shared.book.borrow().audit.acknowledged()

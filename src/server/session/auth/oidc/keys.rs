@@ -200,7 +200,7 @@ pub(super) struct KeySet(BTreeMap<String, Arc<IssuerKey>>);
 
 /// What a list of keys says.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct KeyList {
     /// The keys that can be used.
     pub(super) keys: KeySet,
     /// What is wrong with the first of the others.
@@ -218,7 +218,7 @@ impl KeySet {
     /// # Errors
     /// The file cannot be used.
     pub(super) fn load(path: &Path) -> Result<Self, KeysError> {
-        let Listed { keys, complaint } = Listed::read(path, &Self::default())?;
+        let KeyList { keys, complaint } = KeyList::read(path, &Self::default())?;
         match complaint {
             Some(error) => Err(error),
             None if keys.0.is_empty() => Err(KeysError::Empty {
@@ -244,7 +244,7 @@ impl KeySet {
     }
 }
 
-impl Listed {
+impl KeyList {
     /// The keys in a file. Those that are in `known` are the same, so that what rests on them stays.
     ///
     /// # Errors

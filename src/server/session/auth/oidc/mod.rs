@@ -20,7 +20,7 @@ use serde_json::Value;
 use self::error::{TokenError, USER_BYTES_MAX};
 use self::jwt::{Claims, Jwt};
 pub(crate) use self::keys::{IssuerKey, KeysError};
-use self::keys::{KeySet, Listed};
+use self::keys::{KeyList, KeySet};
 use crate::kv::access::Identity;
 use crate::server::config::OidcConfig;
 
@@ -71,7 +71,7 @@ impl Issuer {
     /// it still lists.
     pub(crate) fn reload(&self) -> Result<Option<usize>, KeysError> {
         let known = self.keys.load_full();
-        let Listed { keys, complaint } = Listed::read(&self.config.jwks_file, &known)?;
+        let KeyList { keys, complaint } = KeyList::read(&self.config.jwks_file, &known)?;
         let keys = match complaint {
             None => keys,
             Some(_) => keys.retain(&known),
