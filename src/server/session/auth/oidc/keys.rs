@@ -277,7 +277,7 @@ impl KeyList {
                 reason,
             };
             if text("kty") != Some("oct") && jwk.contains_key("d") {
-                complaint.get_or_insert(KeysError::Private {
+                complaint.get_or_insert_with(|| KeysError::Private {
                     path: path.to_owned(),
                     key: key_id.clone(),
                 });
@@ -287,7 +287,7 @@ impl KeyList {
                 Ok(Some(key)) => {
                     let same = known.get(&key_id).filter(|known| ***known == key);
                     if keys.contains_key(&key_id) {
-                        complaint.get_or_insert(unusable("another key has the same kid"));
+                        complaint.get_or_insert_with(|| unusable("another key has the same kid"));
                     }
                     match same {
                         Some(same) => drop(keys.insert(key_id, Arc::clone(same))),
@@ -295,7 +295,7 @@ impl KeyList {
                     }
                 }
                 Err(reason) => {
-                    complaint.get_or_insert(unusable(reason));
+                    complaint.get_or_insert_with(|| unusable(reason));
                 }
             }
         }
