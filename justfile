@@ -19,7 +19,7 @@ gate:
     .ci/run
 
 # Hours of everything, one after the other. Each variable can be set in the environment.
-soak: sim models planted storm strangers rotations damage power chaos installs
+soak: sim models planted storm strangers rotations damage power chaos installs arm64
 
 sim_seeds := env("SIM_SEEDS", "20000")
 sim_first_seed := env("SIM_FIRST_SEED", "1")
@@ -97,6 +97,10 @@ elsewhere:
         env "CC_${target//-/_}=$PWD/target/elsewhere/cc" "AR_${target//-/_}=true" cargo check --target-dir target/elsewhere \
             --locked --no-default-features --features client --target "$target"
     done
+
+# Built for arm64, and run under qemu; as root, or with gcc-aarch64-linux-gnu and qemu-user.
+arm64:
+    deploy/package/arm64
 
 # Others' clients and tests, against leasehold.
 etcd-suites:
