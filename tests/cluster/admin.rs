@@ -394,6 +394,63 @@ async fn a_drained_node_hands_over_serves_nobody_and_keeps_the_majority_of_the_o
     });
 }
 
+/// A profile is off unless it was asked for, and tells of the threads by their names.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_works_on_is_seen_in_its_profile() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.start_and_settle();
+    let (status, refusal) = cluster.nodes[0].manage("GET", "/debug/profile", "");
+    assert_eq!(status, 404);
+    let detail = refusal["error"]["detail"].as_str().unwrap();
+    assert!(detail.contains("admin.profiling = true"), "{detail}");
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    cluster.write_configs("[admin]\nprofiling = true\n");
+    cluster.start_and_settle();
+
+    let client = cluster.client().await;
+    let load = tokio::spawn(async move {
+        loop {
+            // An election may come between; the load goes on.
+            let _ = client.put("k", "v", None).await;
+        }
+    });
+    let node = &cluster.nodes[0];
+    let admin = node.admin;
+    in_the_end(|| {
+        let head = format!(
+            "GET /debug/profile?seconds=1 HTTP/1.1\r\nHost: {admin}\r\nAccept: application/json"
+        );
+        let (status, body) = node.http(&head, "");
+        assert_eq!(status, 200, "{body}");
+        let profile: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let threads = profile["threads"].as_array().unwrap();
+        let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap();
+        let works = |thread: &serde_json::Value| {
+            number(thread, "user_ms") + number(thread, "system_ms") > 0
+                && number(thread, "voluntary_switches") > 0
+        };
+        // It passes each of those writes on.
+        let is_driver =
+            |thread: &&serde_json::Value| thread["name"].as_str().unwrap().ends_with("-driver");
+        let drives = threads.iter().find(is_driver).is_some_and(works);
+        let workers = profile["runtime"]["workers"].as_array().unwrap();
+        let serves = workers.iter().any(|worker| number(worker, "busy_ms") > 0);
+        let is_sum = number(&profile, "user_ms")
+            == threads.iter().map(|it| number(it, "user_ms")).sum::<u64>();
+        match drives && serves && is_sum && number(&profile, "readings") > 1 {
+            true => Ok(()),
+            false => Err(format!("no thread is seen to work: {profile}")),
+        }
+    });
+    load.abort();
+    let head = format!("GET /debug/profile?seconds=1 HTTP/1.1\r\nHost: {admin}");
+    let (_, text) = node.http(&head, "");
+    assert!(
+        text.contains("\nTHREAD ") && text.contains("-driver "),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_drain_of_what_is_not_there_says_where_to_look() {
     let nobody = crate::harness::free_port();

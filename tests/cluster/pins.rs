@@ -573,6 +573,7 @@ async fn every_document_of_the_admin_port_is_as_it_was() {
         ("DELETE", id.as_str(), ""),
         ("GET", id.as_str(), ""),
         ("GET", "/admin/v1/nothing", ""),
+        ("GET", "/debug/profile", ""),
         ("POST", "/admin/v1/transfer-leadership", ""),
         ("POST", "/admin/v1/drain", ""),
     ] {

@@ -89,15 +89,20 @@ pub(super) fn serve(
 
 /// Starts the log, whose level can be changed from then on.
 fn start_log(config: &Config) -> Result<LogControl, Failure> {
-    let look = match config.log.format {
+    let look = match config.observability.log.format {
         LogFormat::Json => LineFormat::Json,
         LogFormat::Text => LineFormat::Text,
     };
-    let filter = logging::start(&config.log.filter, look, LogTarget::StandardError)
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(LogControl::new(&*config.log.filter, move |new| {
-        filter.set(new).map_err(|error| error.to_string())
-    }))
+    let filter = logging::start(
+        &config.observability.log.filter,
+        look,
+        LogTarget::StandardError,
+    )
+    .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(LogControl::new(
+        &*config.observability.log.filter,
+        move |new| filter.set(new).map_err(|error| error.to_string()),
+    ))
 }
 
 /// The configuration with the initial members, which DNS may have to name: then those, too.

@@ -70,7 +70,7 @@ pub(crate) fn router(slot: ServiceSlot) -> Router {
         .with_state(slot)
 }
 
-async fn keep_browsers_out(request: Request, next: Next) -> Response {
+pub(super) async fn keep_browsers_out(request: Request, next: Next) -> Response {
     match refusal(request.method(), request.headers()) {
         Some(why) => text(StatusCode::FORBIDDEN, format!("{why}\n")),
         None => next.run(request).await,
@@ -103,15 +103,15 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// A refusal, as it is answered.
-struct Refusal(StatusCode, Value);
+pub(super) struct Refusal(StatusCode, Value);
 
 impl Refusal {
-    fn usage(detail: impl Into<String>) -> Self {
+    pub(super) fn usage(detail: impl Into<String>) -> Self {
         let code = ErrorKind::InvalidArgument.code();
         Self::with(StatusCode::BAD_REQUEST, code, &detail.into())
     }
 
-    fn with(status: StatusCode, code: &str, detail: &str) -> Self {
+    pub(super) fn with(status: StatusCode, code: &str, detail: &str) -> Self {
         Self(
             status,
             json!({"error": {"code": code, "detail": detail, "outcome": "not_applied"}}),

@@ -4,7 +4,7 @@
 //! partition would make an orchestrator restart a whole cluster. `/startupz` reports the progress of a
 //! start. `/readyz` checks that this node can do its work now and has caught up with the others: a rolling
 //! restart waits for it before the next node. None of these changes anything; the requests that do are in
-//! `manage`, and served to the node's own machine alone.
+//! `manage`, and served to the node's own machine alone, as are those of `profile`.
 //!
 //! axum's own server bounds neither connections nor how slowly a request may arrive, so hyper serves the
 //! connections directly, with a limit on the size of a header and the time it may take.
@@ -15,6 +15,7 @@ mod download;
 pub(crate) mod log_control;
 pub(crate) mod manage;
 pub(crate) mod probes;
+pub(crate) mod profile;
 pub(crate) mod service;
 
 use std::io;

@@ -43,8 +43,8 @@ pub use self::value::LogFormat;
 pub use crate::node::recovery::ClusterState;
 
 use self::sections::{
-    AuthSettings, BackupSettings, CompactionSettings, ConsoleSettings, EtcdCompatSettings,
-    LeaseSettings, RaftSettings, TlsSettings,
+    AdminSettings, AuthSettings, BackupSettings, CompactionSettings, ConsoleSettings,
+    EtcdCompatSettings, LeaseSettings, RaftSettings, TlsSettings,
 };
 use self::source::Values;
 use crate::api::Limits;
@@ -89,12 +89,21 @@ pub struct Config {
     pub auth: AuthConfig,
     /// Scheduled backups, if any.
     pub backup: Option<BackupConfig>,
+    /// What the node tells of its work.
+    pub observability: ObservabilityConfig,
+    /// All settings, with their sources.
+    pub effective: EffectiveConfig,
+}
+
+/// What a node tells of its work, beside its metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservabilityConfig {
     /// The log of what the node does.
     pub log: LogConfig,
     /// Traces of requests.
     pub tracing: TracingConfig,
-    /// All settings, with their sources.
-    pub effective: EffectiveConfig,
+    /// Whether profiles are made on demand.
+    pub profiling: bool,
 }
 
 /// Compaction of history.
@@ -247,8 +256,11 @@ impl Config {
             tls: tls(values, listen_etcd)?,
             auth: auth(values)?,
             backup: backup(values)?,
-            log: LogConfig::read(values)?,
-            tracing: TracingConfig::read(values)?,
+            observability: ObservabilityConfig {
+                log: LogConfig::read(values)?,
+                tracing: TracingConfig::read(values)?,
+                profiling: AdminSettings::read(values)?.profiling,
+            },
             effective: EffectiveConfig::of(values),
             cluster,
         })

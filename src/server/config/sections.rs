@@ -116,6 +116,7 @@ const SECTIONS: &[&[Setting]] = &[
     ConsoleSettings::SETTINGS,
     AuthSettings::SETTINGS,
     BackupSettings::SETTINGS,
+    AdminSettings::SETTINGS,
     LogConfig::SETTINGS,
     TracingConfig::SETTINGS,
 ];
@@ -460,6 +461,13 @@ settings! {
             "Interval between scheduled backups on this node, for example 1h; none if empty";
         dir = "", "Directory for scheduled backups";
         keep = "24", "Number of scheduled backups to keep per cluster";
+    }
+}
+
+settings! {
+    pub(super) struct AdminSettings in "admin" {
+        profiling: bool = "false" in boolean(),
+            "Whether listen.admin serves /debug/profile: what each thread did over some seconds";
     }
 }
 

@@ -143,14 +143,18 @@ fn a_file_with_the_bare_necessities_has_the_documented_defaults() {
     };
     assert_eq!(config.compaction, compaction);
     assert_eq!(config.storage.segment_bytes, 64 << 20);
-    assert_eq!(config.log.format, LogFormat::Json);
-    assert_eq!(config.log.filter, "info");
-    assert_eq!(config.log.slow_request, Some(Duration::from_millis(100)));
+    assert_eq!(config.observability.log.format, LogFormat::Json);
+    assert_eq!(config.observability.log.filter, "info");
+    assert_eq!(
+        config.observability.log.slow_request,
+        Some(Duration::from_millis(100))
+    );
     let untraced = TracingConfig {
         collector: None,
         sample_ratio: 0.0,
     };
-    assert_eq!(config.tracing, untraced);
+    assert_eq!(config.observability.tracing, untraced);
+    assert!(!config.observability.profiling);
 }
 
 #[test]
@@ -298,6 +302,7 @@ fn every_key_can_be_given_without_a_file() {
         ("backup.schedule", "6h"),
         ("backup.dir", "/backups"),
         ("backup.keep", "3"),
+        ("admin.profiling", "true"),
         ("log.format", "text"),
         ("log.filter", "debug"),
         ("log.slow_request", "0s"),
@@ -331,8 +336,8 @@ fn every_key_can_be_given_without_a_file() {
         by_flags.advertise.client.as_deref(),
         Some("db.example.org:1")
     );
-    assert_eq!(by_flags.log.format, LogFormat::Text);
-    assert_eq!(by_flags.log.slow_request, None);
+    assert_eq!(by_flags.observability.log.format, LogFormat::Text);
+    assert_eq!(by_flags.observability.log.slow_request, None);
     let connections = Admission {
         connections_max: 11,
         per_identity_max: 12,
@@ -398,12 +403,13 @@ fn every_key_can_be_given_without_a_file() {
     let backup = by_flags.backup.unwrap();
     assert_eq!(backup.interval, Duration::from_secs(6 * 3_600));
     assert_eq!((backup.dir, backup.keep), (PathBuf::from("/backups"), 3));
-    let collector = by_flags.tracing.collector.unwrap();
+    let collector = by_flags.observability.tracing.collector.unwrap();
     assert_eq!(
         collector.to_string(),
         "http://otel.example.org:4318/v1/traces"
     );
-    assert_eq!(by_flags.tracing.sample_ratio, 0.25);
+    assert_eq!(by_flags.observability.tracing.sample_ratio, 0.25);
+    assert!(by_flags.observability.profiling);
 }
 
 #[test]
@@ -411,7 +417,7 @@ fn a_share_of_requests_is_traced_by_a_collector_that_can_be_spoken_to() {
     let given = |line: &str| complete(&format!("[tracing]\n{line}\n"));
     for (ratio, share) in [("0", 0.0), ("0.001", 0.001), ("1", 1.0)] {
         let config = load(&given(&format!("sample_ratio = {ratio}")));
-        assert_eq!(config.tracing.sample_ratio, share);
+        assert_eq!(config.observability.tracing.sample_ratio, share);
     }
     for wrong in ["-0.1", "1.5", "nan", "\"10%\""] {
         let said = complaint(&given(&format!("sample_ratio = {wrong}")));

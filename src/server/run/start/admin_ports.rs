@@ -8,7 +8,7 @@ use super::identity::Identity;
 use crate::server::admin::manage::ServiceSlot;
 use crate::server::admin::probes::{NodeProbes, Probes};
 use crate::server::admin::service::AdminService;
-use crate::server::admin::{AdminServer, Pages, manage};
+use crate::server::admin::{AdminServer, Pages, manage, profile};
 use crate::server::config::Config;
 use crate::server::metrics::Metrics;
 
@@ -36,7 +36,10 @@ impl AdminPorts {
             node: OnceLock::new(),
         });
         let slot = ServiceSlot::default();
-        let pages = Pages::probes(probes.clone()).and(manage::router(slot.clone()), manage::PATHS);
+        let profiling = config.observability.profiling;
+        let pages = Pages::probes(probes.clone())
+            .and(manage::router(slot.clone()), manage::PATHS)
+            .and(profile::router(profiling), profile::PATHS);
         let mut servers =
             vec![AdminServer::start("listen.admin", config.listen.admin, pages).await?];
         if let Some(address) = config.listen.metrics {

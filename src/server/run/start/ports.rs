@@ -200,7 +200,7 @@ pub(super) fn sessions(
     audit: Option<Audit>,
 ) -> (Arc<Sessions>, Option<ExporterTask>) {
     let (traces, exporting) = traces::start(
-        &config.tracing,
+        &config.observability.tracing,
         &config.node.name,
         identity.cluster_id,
         identity.seed(),
@@ -224,7 +224,7 @@ pub(super) fn sessions(
         accounting: Accounting {
             metrics: shared.metrics.clone(),
             audit,
-            slow: SlowLog::new(config.log.slow_request),
+            slow: SlowLog::new(config.observability.log.slow_request),
             traces,
             sampler: Sampler::default(),
             latencies: Latencies::default(),
