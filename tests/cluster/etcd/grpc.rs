@@ -257,7 +257,10 @@ impl Stream {
             }
             let messages = self.wait_for_headers().await;
             match messages.data().await {
-                Some(bytes) => Ok(drop(bytes.unwrap())),
+                Some(bytes) => {
+                    drop(bytes.unwrap());
+                    Ok(())
+                }
                 None => {
                     let trailers = messages.trailers().await.unwrap().unwrap();
                     Err(status(&trailers).unwrap())
