@@ -142,15 +142,7 @@ async fn read_pages(
             ..page
         };
     }
-    if let Some((target, order)) = request.sort() {
-        let mut kvs = std::mem::take(&mut pages.kvs);
-        // It takes its time, and other calls of the connection do not wait for it.
-        let sorted = tokio::task::spawn_blocking(move || {
-            sort(&mut kvs, target, order);
-            kvs
-        });
-        pages.kvs = sorted.await.map_err(|_| STOPPED)?;
-    }
+    pages.sort(request).await?;
     Ok(pages.finish(request, &first, is_whole))
 }
 
@@ -181,6 +173,21 @@ impl Pages<'_> {
         self.held.push(Box::new(held));
         self.bytes += bytes;
         self.kvs.extend(kvs);
+        Ok(())
+    }
+
+    /// Sorts what was found, if that is asked for.
+    async fn sort(&mut self, request: &RangeRequest) -> Result<(), Status> {
+        let Some((target, order)) = request.sort() else {
+            return Ok(());
+        };
+        let mut kvs = std::mem::take(&mut self.kvs);
+        // It takes its time, and other calls of the connection do not wait for it.
+        let sorted = tokio::task::spawn_blocking(move || {
+            sort(&mut kvs, target, order);
+            kvs
+        });
+        self.kvs = sorted.await.map_err(|_| STOPPED)?;
         Ok(())
     }
 
