@@ -31,7 +31,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::api::{Error, ErrorKind, TxnRequest};
+use crate::api::{Error, ErrorKind, TraceParent, TxnRequest};
 use crate::client::{
     Client, ConnectOptions, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions,
     PutResponse, TxnOptions, TxnResponse, WatchOptions, Watcher,
@@ -99,6 +99,14 @@ impl BlockingClient {
     #[must_use]
     pub fn with_namespace(&self, prefix: impl AsRef<[u8]>) -> Self {
         let client = self.client.with_namespace(prefix);
+        let runtime = self.runtime.clone();
+        Self { client, runtime }
+    }
+
+    /// This client in a trace, as [`Client::with_traceparent`].
+    #[must_use]
+    pub fn with_traceparent(&self, parent: TraceParent) -> Self {
+        let client = self.client.with_traceparent(parent);
         let runtime = self.runtime.clone();
         Self { client, runtime }
     }

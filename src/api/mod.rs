@@ -24,6 +24,7 @@ mod response;
 mod snapshot;
 mod spec;
 mod status;
+mod trace_parent;
 mod txn;
 mod validate;
 mod watch;
@@ -67,6 +68,7 @@ pub use self::spec::{Class, Needs, RequestKind, Safety, Spec};
 pub use self::status::{
     DRAINED, HistoryStatus, LeaderLeaseStatus, QuotaStatus, ReadCounts, StatusResponse,
 };
+pub use self::trace_parent::TraceParent;
 pub use self::txn::{
     CasResult, Compare, CompareOp, CompareTarget, TXN_DEPTH_MAX, TXN_PARTS_MAX, TxnOp,
     TxnOpResponse, TxnRequest, TxnResponse,

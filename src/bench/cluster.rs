@@ -134,6 +134,7 @@ impl OwnCluster {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             exactly_once: false,
+            traceparent: None,
         };
         let mut nodes = Vec::new();
         for (number, addresses) in addresses.iter().enumerate() {

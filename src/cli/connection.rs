@@ -15,7 +15,7 @@ use super::contexts::{Context, Contexts, ContextsError, DEV};
 use super::failure::Failure;
 use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
-use crate::api::{Consistency, Error, ErrorKind, Request, Response, Secret};
+use crate::api::{Consistency, Error, ErrorKind, Request, Response, Secret, TraceParent};
 use crate::client::{Client, SrvDiscovery, WatchOptions, Watcher};
 
 /// Makes connections.
@@ -86,6 +86,8 @@ pub struct Target {
     pub connect_timeout: Duration,
     /// Writes have a session, and are repeated in it.
     pub exactly_once: bool,
+    /// The trace that the requests are a part of.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What to log in with.
@@ -291,6 +293,7 @@ impl Target {
             timeout,
             connect_timeout: context.connect_timeout.unwrap_or(timeout),
             exactly_once: global.exactly_once,
+            traceparent: global.traceparent,
         })
     }
 }

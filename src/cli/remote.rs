@@ -42,6 +42,10 @@ impl Connector for Sdk {
             // has not asked for it sees an unknown outcome as exit code 4.
             .with_exactly_once(target.exactly_once);
         let client = Client::connect(target.endpoints.iter().cloned(), Some(options)).await?;
+        let client = match target.traceparent {
+            Some(parent) => client.with_traceparent(parent),
+            None => client,
+        };
         Ok(SdkConnection { client })
     }
 }

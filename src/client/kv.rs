@@ -63,6 +63,7 @@ impl Client {
         let timeout = options.timeout.unwrap_or(defaults.timeout);
         let deadline = deadline_after(timeout);
         let is_plain = endpoint.is_none()
+            && self.context.is_empty()
             && options.selector.range == KeyRange::Single
             && asked.is_point()
             && consistency != Consistency::Serializable
@@ -101,6 +102,7 @@ impl Client {
             ticket: None,
             timeout,
             only: endpoint.as_deref(),
+            context: self.context,
         };
         // Boxed, so that the future of the fast path stays small.
         let rest = Box::pin(self.inner.router.run_after(errand, deadline, first));

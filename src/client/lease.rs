@@ -600,6 +600,7 @@ impl Client {
             ticket: None,
             timeout,
             only: None,
+            context: self.context,
         };
         let response = self.inner.router.run(errand).await;
         match response.map_err(|failed| failed.error)?.body {

@@ -29,6 +29,7 @@ use super::route::seed;
 use super::{Client, Inner};
 use crate::api::{Error, KEEP_ALIVE_LEASES_MAX, LeaseKept, LeaseRef};
 use crate::sync::Mutex;
+use crate::wire::RequestContext;
 
 /// Leases that are due within this time are renewed in the same request.
 const GATHER: Duration = Duration::from_millis(5);
@@ -290,6 +291,8 @@ impl Task {
         let client = Client {
             inner: client,
             namespace: None,
+            // Its renewals are of no one request.
+            context: RequestContext::default(),
         };
         if client.inner.router.pool().is_closed() {
             return false;

@@ -190,6 +190,7 @@ impl Client {
             ticket: None,
             timeout: options.timeout,
             only: None,
+            context: self.context,
         };
         let changed = parts(self.inner.router.run(errand).await.map_err(|f| f.error)?);
         let members = members(changed, Outcome::Unknown)?;

@@ -36,6 +36,7 @@
 
 mod addresses;
 mod auth;
+mod context;
 mod credentials;
 mod deadline;
 mod discovery;
@@ -94,7 +95,7 @@ use crate::api::{Error, ErrorKind};
 use crate::clock;
 use crate::transport::{ConnectionFacts, Endpoint, TransportStats};
 use crate::types::NodeId;
-use crate::wire::FrameLimits;
+use crate::wire::{FrameLimits, RequestContext};
 
 pub use auth::{AuthClient, AuthToken};
 pub use discovery::SrvDiscovery;
@@ -135,11 +136,13 @@ const AUTO_SYNC_MIN: Duration = Duration::from_millis(100);
 const CONNECT_STAGGER: Duration = Duration::from_millis(100);
 
 /// A connection to a cluster. Cheap to clone: all clones are one client, as are those
-/// [with a namespace](Client::with_namespace).
+/// [with a namespace](Client::with_namespace) or [in a trace](Client::with_traceparent).
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
     namespace: Option<Namespace>,
+    /// What its requests say of themselves.
+    context: RequestContext,
 }
 
 #[derive(Debug)]
@@ -226,11 +229,7 @@ impl Client {
         };
         let tls = tls.load()?;
         require_runtime()?;
-        // Leases of this client end by the same clock. One without such a device, or that may not ask it, has
-        // nothing better than the clock alone.
-        if clock::disruptions().is_none() {
-            let _ = clock::watch_vm_clock(Path::new(clock::VM_CLOCK_DEVICE));
-        }
+        watch_clock();
         let limits = FrameLimits::of(&options.limits);
         let endpoint = Endpoint::client(&tls, limits, Arc::new(TransportStats::default()))
             .map_err(|error| Error::not_applied(ErrorKind::InvalidArgument, error.to_string()))?;
@@ -260,6 +259,7 @@ impl Client {
                 keepers: AtomicU64::new(1),
             }),
             namespace: None,
+            context: RequestContext::default(),
         };
         client.reach_one().await?;
         let interval = client.inner.options.auto_sync_interval;
@@ -360,6 +360,14 @@ async fn keep_in_sync(client: Weak<Inner>, interval: Duration) {
         }
         router.sync();
         wait = router.jittered(interval);
+    }
+}
+
+/// Leases of a client end by the same clock. One without such a device, or that may not ask it, has nothing
+/// better than the clock alone.
+fn watch_clock() {
+    if clock::disruptions().is_none() {
+        let _ = clock::watch_vm_clock(Path::new(clock::VM_CLOCK_DEVICE));
     }
 }
 

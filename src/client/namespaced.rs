@@ -47,6 +47,7 @@ impl Client {
         Self {
             inner: self.inner.clone(),
             namespace: Namespace::of(prefix),
+            context: self.context,
         }
     }
 

@@ -107,6 +107,7 @@ impl Client {
             ticket: None,
             timeout: self.inner.options.timeout,
             only: Some(&endpoint),
+            context: self.context,
         };
         let response = self.inner.router.run(errand).await;
         let response = response.map_err(|failed| failed.error)?;
@@ -141,6 +142,7 @@ impl Client {
             ticket: None,
             timeout: self.inner.options.timeout,
             only: None,
+            context: self.context,
         };
         let (header, body) = parts(self.inner.router.run(errand).await.map_err(|f| f.error)?);
         match body {

@@ -136,6 +136,7 @@ impl RangeStream {
             ticket: None,
             timeout: self.timeout,
             only: self.endpoint.as_deref(),
+            context: self.client.context,
         };
         let answer = self.client.inner.router.run(errand).await;
         let response = answer.map_err(|failed| failed.error)?;

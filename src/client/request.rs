@@ -89,6 +89,7 @@ impl Client {
             ticket: None,
             timeout: timeout.unwrap_or(self.inner.options.timeout),
             only: None,
+            context: self.context,
         };
         let response = self.inner.router.run(errand).await;
         let response = response.map_err(|failed| failed.error)?;
@@ -120,6 +121,7 @@ impl Client {
                 ticket: ticket.as_ref(),
                 timeout: left,
                 only: None,
+                context: self.context,
             };
             let failed = match self.inner.router.run(errand).await {
                 Ok(response) => return self.received(response, Outcome::Applied),
@@ -200,6 +202,7 @@ impl Client {
             ticket: None,
             timeout: deadline.saturating_duration_since(now()),
             only: None,
+            context: self.context,
         };
         // Whatever the outcome for the session, the write itself was not sent.
         let response = self

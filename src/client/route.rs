@@ -39,6 +39,7 @@ use crate::client::session::Ticket;
 use crate::sync::Mutex;
 use crate::transport::ConnectionLost;
 use crate::types::{BootstrapId, NodeId};
+use crate::wire::RequestContext;
 use crate::wire::client::ClientFrame;
 use crate::wire::point::{PointCall, PointReply};
 
@@ -137,6 +138,8 @@ pub(super) struct Errand<'a> {
     pub(super) timeout: Duration,
     /// Only this node may serve it.
     pub(super) only: Option<&'a str>,
+    /// What it says of itself.
+    pub(super) context: RequestContext,
 }
 
 /// The result of a first attempt on the fast path.
@@ -373,7 +376,7 @@ impl Router {
             },
         };
         let safety = frame.call.request.spec().safety(errand.ticket.is_some());
-        let mut progress = Progress::new(safety);
+        let mut progress = Progress::new(safety, errand.context);
         progress.may_fall_back =
             self.is_monotonic && errand.only.is_none() && may_fall_back(&frame.call);
         loop {
@@ -508,7 +511,7 @@ impl Router {
         }
         let repeats = progress.failed.safety() != Safety::Once;
         let least = link.newest().least(progress.may_fall_back);
-        let answer = link.call(frame, repeats, deadline).await;
+        let answer = link.call(&progress.context, frame, repeats, deadline).await;
         if concerned && let Ok(answer) = &answer {
             link.throttle().answered(answer.as_ref().err());
         }
@@ -925,7 +928,12 @@ impl Router {
             };
             // If no reply arrives, the next request asks again.
             let answer = link
-                .call(&mut frame, true, deadline_after(REFRESH_PATIENCE))
+                .call(
+                    &RequestContext::default(),
+                    &mut frame,
+                    true,
+                    deadline_after(REFRESH_PATIENCE),
+                )
                 .await;
             if let Ok(Ok(Response { header, body })) = answer
                 && let ResponseBody::Members(list) = body
@@ -1041,10 +1049,12 @@ struct Progress {
     /// The news that the last attempt could know.
     news: u64,
     last: Option<Error>,
+    /// What each attempt says of itself.
+    context: RequestContext,
 }
 
 impl Progress {
-    fn new(safety: Safety) -> Self {
+    fn new(safety: Safety, context: RequestContext) -> Self {
         Self {
             began: now(),
             attempts: 0,
@@ -1058,6 +1068,7 @@ impl Progress {
             behind: 0,
             news: 0,
             last: None,
+            context,
         }
     }
 

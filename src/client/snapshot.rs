@@ -156,6 +156,7 @@ impl Client {
             ticket: None,
             timeout,
             only: Some(endpoint),
+            context: self.context,
         };
         let answer = self.inner.router.run(errand).await;
         let response = answer.map_err(|failed| failed.error)?;

@@ -8,11 +8,13 @@
 //! stream of its own that the server opens, as [`WatchMessage`]s, of which the first names the watch;
 //! the server ends the stream after the last. A client that gives the stream up ends the watch.
 
+use bytes::BytesMut;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Call, Error, Response, WatchMessage};
 use crate::types::{BootstrapId, ClusterId, NodeId};
-use crate::wire::{Body, Kind, VersionRange};
+use crate::wire::codec::encode_as;
+use crate::wire::{Body, FrameLimits, Kind, RequestContext, VersionRange, WireError, encode};
 
 /// A client introduces itself. Never changes its shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +72,31 @@ pub struct ClientFrame {
     pub call: Call,
 }
 
+/// A request that says something of itself: what [`ClientFrame`] would be if it could grow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextFrame {
+    /// What it says of itself.
+    pub context: RequestContext,
+    /// The request.
+    pub frame: ClientFrame,
+}
+
+/// Appends a request as one frame: as a [`ContextFrame`] if it says something of itself, else as it is.
+///
+/// # Errors
+/// [`WireError::TooLong`]; `out` is then as it was.
+pub fn encode_call(
+    context: &RequestContext,
+    frame: &ClientFrame,
+    limits: &FrameLimits,
+    out: &mut BytesMut,
+) -> Result<(), WireError> {
+    match context.is_empty() {
+        true => encode(frame, limits, out),
+        false => encode_as::<ContextFrame>(&(context, frame), limits, out),
+    }
+}
+
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFrame {
@@ -87,6 +114,9 @@ impl Body for ServerHello {
 }
 impl Body for ClientFrame {
     const KIND: Kind = Kind::Call;
+}
+impl Body for ContextFrame {
+    const KIND: Kind = Kind::ContextCall;
 }
 impl Body for ServerFrame {
     const KIND: Kind = Kind::Reply;

@@ -37,6 +37,10 @@ const STANDING_BYTES_MAX: usize = 64 * (64 + 1) + 64;
 const STATE_CHUNK_BYTES_MAX: usize = (256 << 10) + 8;
 /// What a request that is forwarded has around its call or reply: an author, and a few numbers.
 const FORWARD_BYTES_MAX: usize = 1 << 10;
+/// What a request may say of itself, with room for what is to come.
+pub(super) const CONTEXT_BYTES_MAX: usize = 256;
+/// Of the number that says how long that is.
+const CONTEXT_LENGTH_BYTES: usize = 2;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
 const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
@@ -57,6 +61,8 @@ pub enum Kind {
     Reply = 4,
     /// The events of a watch.
     Watch = 5,
+    /// A client's request that says something of itself.
+    ContextCall = 6,
     /// A peer introduces itself; the answer has the same kind.
     PeerHello = 16,
     /// Raft messages.
@@ -83,6 +89,7 @@ impl Kind {
             3 => Self::Call,
             4 => Self::Reply,
             5 => Self::Watch,
+            6 => Self::ContextCall,
             16 => Self::PeerHello,
             17 => Self::Raft,
             18 => Self::PeerClock,
@@ -127,6 +134,7 @@ impl Kind {
             Self::Standing => STANDING_BYTES_MAX,
             Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
+            Self::ContextCall => limits.call_bytes_max + CONTEXT_BYTES_MAX + CONTEXT_LENGTH_BYTES,
             Self::Reply => limits.reply_bytes_max,
             Self::Forward => limits.call_bytes_max + FORWARD_BYTES_MAX,
             Self::ForwardReply => limits.reply_bytes_max + FORWARD_BYTES_MAX,
@@ -139,7 +147,7 @@ impl Kind {
 /// The longest bodies that are sent or taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Of a [`Kind::Call`], in bytes.
+    /// Of a [`Kind::Call`], in bytes. A [`Kind::ContextCall`] has a little room beside that.
     pub call_bytes_max: usize,
     /// Of a [`Kind::Reply`], in bytes.
     pub reply_bytes_max: usize,
@@ -198,7 +206,7 @@ pub enum Door {
 impl Door {
     fn admits(self, kind: Kind) -> bool {
         match self {
-            Self::Server => matches!(kind, Kind::ClientHello | Kind::Call),
+            Self::Server => matches!(kind, Kind::ClientHello | Kind::Call | Kind::ContextCall),
             Self::Client => matches!(kind, Kind::ServerHello | Kind::Reply | Kind::Watch),
             Self::Peer => matches!(
                 kind,
@@ -319,8 +327,17 @@ pub fn encode<T: Body>(
     limits: &FrameLimits,
     out: &mut BytesMut,
 ) -> Result<(), WireError> {
+    encode_as::<T>(body, limits, out)
+}
+
+/// Appends a frame of `T` whose body is `parts`, which are encoded as a `T` is.
+pub(super) fn encode_as<T: Body>(
+    parts: &impl Serialize,
+    limits: &FrameLimits,
+    out: &mut BytesMut,
+) -> Result<(), WireError> {
     append_frame::<T>(limits, out, |out| {
-        postcard::serialize_with_flavor(body, Append(out)).is_ok()
+        postcard::serialize_with_flavor(parts, Append(out)).is_ok()
     })
 }
 

@@ -15,6 +15,7 @@
 //! what was received, never with what a length claims.
 
 mod codec;
+mod context;
 
 pub mod client;
 pub mod peer;
@@ -28,5 +29,7 @@ pub use codec::{
     Body, Door, Frame, FrameLimits, FrameReader, HEADER_BYTES, Kind, PROTOCOL_VERSIONS, WireError,
     encode,
 };
+
+pub use context::RequestContext;
 
 pub use crate::types::VersionRange;

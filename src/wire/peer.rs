@@ -11,7 +11,7 @@ use crate::api::{Call, Error, Response};
 use crate::kv::access::Author;
 use crate::raft::{APPEND_WEIGHT_MAX, Envelope, MEMBERS_MAX, bounded};
 use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId};
-use crate::wire::{Body, Kind, VersionRange};
+use crate::wire::{Body, Kind, RequestContext, VersionRange};
 
 /// A peer introduces itself. Never changes its shape, from the first release on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +129,8 @@ pub struct Forward {
     pub author: Option<Author>,
     /// What is asked, with the time that its client still waits.
     pub call: Call,
+    /// What the request says of itself; the span of its trace is that of the node that forwards it.
+    pub context: RequestContext,
 }
 
 /// The leader's answer to a [`Forward`].

@@ -17,7 +17,7 @@ use crate::api::{Consistency, KeyValue, ReadInfo, ReadPath, ResponseHeader};
 use crate::types::{LogIndex, NodeId, Term};
 use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::codec::append_frame;
-use crate::wire::{Frame, FrameLimits, Kind, WireError};
+use crate::wire::{Frame, FrameLimits, Kind, RequestContext, WireError};
 
 /// What is wanted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl PointRead {
     /// What `frame` asks for. `None` if that is anything else, or nothing sensible, or said in an
     /// unusual way: decoding the whole frame tells which.
     pub fn of(frame: &Frame) -> Option<Self> {
-        if frame.kind != Kind::Call {
-            return None;
-        }
         let mut body = Cursor::new(&frame.body);
+        if frame.kind != Kind::Call {
+            body.at = RequestContext::before(frame)?.1;
+        }
         let request_id = body.number()?;
         let _timeout_ms = body.short_number()?;
         let consistency = match body.short_number()? {

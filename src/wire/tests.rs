@@ -5,22 +5,26 @@ use proptest::prelude::*;
 
 use crate::api::{
     Call, Consistency, Error, ErrorKind, KeyValue, Limits, PutRequest, RangeRequest, RangeResponse,
-    ReadInfo, ReadPath, Request, Response, ResponseBody, ResponseHeader, SessionCall, WatchMessage,
+    ReadInfo, ReadPath, Request, Response, ResponseBody, ResponseHeader, SessionCall, TraceParent,
+    WatchMessage,
 };
 use crate::raft::{
     APPEND_WEIGHT_MAX, Append, Configuration, Entry, Envelope, Heartbeat, MEMBERS_MAX, Message,
     Payload, RoundId,
 };
 use crate::types::{BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term};
-use crate::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello, Welcome};
+use crate::wire::client::{
+    ClientFrame, ClientHello, ContextFrame, ServerFrame, ServerHello, Welcome, encode_call,
+};
 use crate::wire::peer::{
     FRAME_WEIGHT_MAX, Forward, ForwardReply, MemberStanding, PeerClock, PeerHello, Raft,
     StateChunk, Transfer,
 };
+use crate::wire::point::PointRead;
 use crate::wire::state::CHUNK_BYTES_MAX;
 use crate::wire::{
     Body, Door, Frame, FrameLimits, FrameReader, HEADER_BYTES, Kind, PROTOCOL_VERSIONS,
-    VersionRange, WireError, encode,
+    RequestContext, VersionRange, WireError, encode,
 };
 
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;
@@ -106,6 +110,15 @@ fn reply_frame() -> ServerFrame {
                 count: 1,
             }),
         }),
+    }
+}
+
+fn context_frame() -> ContextFrame {
+    ContextFrame {
+        context: RequestContext {
+            trace_parent: Some(TraceParent::new([7; 16], [8; 8], 1).unwrap()),
+        },
+        frame: put_frame(1, 3),
     }
 }
 
@@ -248,8 +261,13 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
                 id: 3,
                 author: None,
                 call: put_frame(1, 3).call,
+                context: RequestContext::default(),
             }),
-            "18000000160100d3b53a310300d00f000001ac02020101036b65790376767601000000",
+            "19000000160100fc53333c0300d00f000001ac02020101036b6579037676760100000000",
+        ),
+        (
+            encoded(&context_frame()),
+            "33000000060100476505b71b01190707070707070707070707070707070708080808080808080101d00f000001ac02020101036b65790376767601000000",
         ),
         (
             encoded(&ForwardReply {
@@ -263,6 +281,48 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
     let found: Vec<String> = golden.iter().map(|(bytes, _)| hex(bytes)).collect();
     let expected: Vec<&str> = golden.iter().map(|(_, text)| *text).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_request_that_says_nothing_of_itself_is_the_same_as_ever() {
+    let mut out = BytesMut::new();
+    let nothing = RequestContext::default();
+    encode_call(&nothing, &put_frame(1, 3), &LIMITS, &mut out).unwrap();
+    assert_eq!(out.split().freeze(), encoded(&put_frame(1, 3)));
+    let ContextFrame { context, frame } = context_frame();
+    encode_call(&context, &frame, &LIMITS, &mut out).unwrap();
+    assert_eq!(out.freeze(), encoded(&context_frame()));
+}
+
+#[test]
+fn what_a_request_says_of_itself_takes_nothing_from_its_own_room() {
+    let small = FrameLimits {
+        call_bytes_max: encoded(&put_frame(1, 3)).len() - HEADER_BYTES,
+        ..LIMITS
+    };
+    let mut out = BytesMut::new();
+    encode(&context_frame(), &small, &mut out).unwrap();
+    let mut reader = FrameReader::new(Door::Server, small);
+    reader.push(out.freeze());
+    let frame = reader.next_frame().unwrap().unwrap();
+    assert_eq!(frame.decode::<ContextFrame>(), Ok(context_frame()));
+    assert_eq!(RequestContext::of(&frame), context_frame().context);
+    assert_eq!(PointRead::of(&frame), None);
+    // A read of one key is one, whatever it says of itself.
+    let encoded = encoded(&ContextFrame {
+        frame: get_frame(),
+        ..context_frame()
+    });
+    let frames = read_all(Door::Server, &encoded, usize::MAX).unwrap();
+    let plain = read_all(Door::Server, &self::encoded(&get_frame()), usize::MAX).unwrap();
+    let (found, expected) = (
+        PointRead::of(&frames[0]).unwrap(),
+        PointRead::of(&plain[0]).unwrap(),
+    );
+    assert_eq!(found.request_id, expected.request_id);
+    assert_eq!(found.key(&frames[0]), expected.key(&plain[0]));
+    assert!(read_all(Door::Peer, &encoded, usize::MAX).is_err());
+    assert!(read_all(Door::Client, &encoded, usize::MAX).is_err());
 }
 
 #[test]
@@ -575,6 +635,7 @@ proptest! {
         let body = Bytes::from(bytes);
         let frame = |kind| Frame { kind, version: 1, body: body.clone() };
         let _ = frame(Kind::Call).decode::<ClientFrame>();
+        let _ = frame(Kind::ContextCall).decode::<ContextFrame>();
         let _ = frame(Kind::Reply).decode::<ServerFrame>();
         let _ = frame(Kind::Watch).decode::<WatchMessage>();
         let _ = frame(Kind::ClientHello).decode::<ClientHello>();
@@ -591,8 +652,19 @@ proptest! {
 
     #[test]
     fn damaged_bodies_never_panic(at in 0_usize..200, to in any::<u8>(), end in 0_usize..200) {
-        for whole in [encoded(&put_frame(1, 30)), encoded(&reply_frame()), encoded(&peer_hello())] {
-            let kind = match whole[4] { 3 => Kind::Call, 4 => Kind::Reply, _ => Kind::PeerHello };
+        let wholes = [
+            encoded(&put_frame(1, 30)),
+            encoded(&reply_frame()),
+            encoded(&context_frame()),
+            encoded(&peer_hello()),
+        ];
+        for whole in wholes {
+            let kind = match whole[4] {
+                3 => Kind::Call,
+                4 => Kind::Reply,
+                6 => Kind::ContextCall,
+                _ => Kind::PeerHello,
+            };
             let mut body = whole[HEADER_BYTES..].to_vec();
             let at = at % body.len();
             body[at] = to;
@@ -600,6 +672,7 @@ proptest! {
             let frame = Frame { kind, version: 1, body: body.into() };
             let _ = frame.decode::<ClientFrame>();
             let _ = frame.decode::<ServerFrame>();
+            let _ = frame.decode::<ContextFrame>();
             let _ = frame.decode::<PeerHello>();
         }
     }

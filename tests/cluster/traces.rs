@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use leasehold::api::Consistency;
+use leasehold::api::{Consistency, TraceParent};
 use leasehold::client::{GetOptions, PutOptions};
 
 use crate::harness::{Cluster, PATIENCE, eventually, free_port};
@@ -215,12 +215,177 @@ const SERVER: u64 = 2;
 /// `StatusCode`.
 const ERROR: u64 = 2;
 
+/// The caller of a trace whose id is 16 bytes of `byte`, and what it says of it.
+fn caller(byte: u8, flags: &str) -> (String, String, TraceParent) {
+    let (trace, span) = (
+        format!("{byte:02x}").repeat(16),
+        "00f067aa0ba902b7".to_owned(),
+    );
+    let parent = format!("00-{trace}-{span}-{flags}").parse().unwrap();
+    (trace, span, parent)
+}
+
+/// The spans with which a node and the leader have told of a request that the node forwarded: the node's
+/// lies below the caller's, and the leader's below that.
+fn forwarded<'a>(spans: &'a [Span], (trace, caller): (&str, &str)) -> Option<(&'a Span, &'a Span)> {
+    let below = |parent: &str| {
+        spans.iter().find(|span| {
+            let is_below = span.parent.as_deref() == Some(parent);
+            is_below && span.kind == SERVER && span.trace == trace && span.is_of("put", "OK")
+        })
+    };
+    let asked = below(caller)?;
+    Some((asked, below(&asked.id)?))
+}
+
+#[test]
+fn a_request_of_a_traced_client_is_found_in_its_trace_at_the_leader_and_where_it_was_sent() {
+    let port = free_port();
+    let collector = Collector::listen(port);
+    let mut cluster = Cluster::prepare(3);
+    for node in &mut cluster.nodes {
+        let etcd = ([127, 0, 0, 1], free_port()).into();
+        node.environment
+            .push(("LEASEHOLD_LISTEN_ETCD", SocketAddr::to_string(&etcd)));
+        node.environment
+            .push(("LEASEHOLD_ETCD_COMPAT_INSECURE", "true".to_owned()));
+    }
+    // Clients cannot find the leader, so that the node that they ask forwards what they ask.
+    let nowhere = free_port();
+    cluster.write_configs(&format!(
+        "slow_request = \"0s\"\n[tracing]\notlp_endpoint = \"http://127.0.0.1:{port}\"\nsample_ratio = 0.0\n\
+         [advertise]\nclient = \"127.0.0.1:{nowhere}\"\n"
+    ));
+    cluster.start_and_settle();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (trace, span, parent) = caller(0x4b, "01");
+    eventually("a put that is forwarded, at both nodes", || {
+        let follower = (cluster.wait_for_lease() + 1) % 3;
+        runtime.block_on(async {
+            let client = cluster.client_at(&[follower]).await;
+            client
+                .with_traceparent(parent)
+                .put(KEY, VALUE, None)
+                .await
+                .unwrap();
+            client.put(KEY, VALUE, None).await.unwrap();
+            client.close().await;
+        });
+        let spans = collector.spans();
+        let (asked, led) = forwarded(&spans, (&trace, &span))?;
+        let node = |span: &Span| span.resource["service.instance.id"].clone();
+        assert_ne!(node(asked), node(led));
+        assert!(below(&spans, led).ends_with(&["quorum", "apply"]));
+        Some(())
+    });
+    // The same by what instruments gRPC, and by its gateway.
+    let (trace, span, parent) = caller(0x5c, "01");
+    eventually(
+        "a put of etcd's API that is forwarded, at both nodes",
+        || {
+            let follower = (cluster.wait_for_lease() + 1) % 3;
+            put_as_etcd(
+                &cluster.nodes[follower].environment[0].1,
+                &parent.to_string(),
+            );
+            forwarded(&collector.spans(), (&trace, &span)).map(drop)
+        },
+    );
+    // No other trace was asked for.
+    let spans = collector.spans();
+    let known = [caller(0x4b, "01").0, trace];
+    assert!(
+        spans.iter().all(|span| known.contains(&span.trace)),
+        "{spans:#?}"
+    );
+}
+
+/// Puts a key by the gateway of etcd's API at `address`.
+fn put_as_etcd(address: &str, parent: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let body = r#"{"key":"Zm9v","value":"YmFy"}"#;
+    let call = format!(
+        "POST /v3/kv/put HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         traceparent: {parent}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(call.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_slow_request_has_the_trace_of_its_client_in_the_log_also_without_a_collector() {
+    let mut cluster = Cluster::prepare(1);
+    cluster.write_configs("slow_request = \"1us\"\n");
+    cluster.start_and_settle();
+    let (trace, _, parent) = caller(0x4b, "00");
+    let by_quorum = ["put", KEY, VALUE, "--traceparent", &parent.to_string()];
+    // Ten lines are written in ten seconds, and others may have been first.
+    eventually("a line with the trace", || {
+        let (code, _, error) = cluster.cli(&by_quorum);
+        assert_eq!(code, 0, "{error}");
+        let log = cluster.nodes[0].log_text();
+        let mut told = log
+            .lines()
+            .filter(|line| line.contains("slow request") && line.contains("trace_id="));
+        let line = told.next()?;
+        assert_eq!(field(line, "trace_id"), trace);
+        Some(())
+    });
+    let malformed = cluster.cli(&["get", KEY, "--traceparent", "00-zz"]);
+    assert_eq!(malformed.0, 2, "{malformed:?}");
+    assert!(malformed.2.contains("traceparent"), "{malformed:?}");
+}
+
+#[test]
+fn a_trace_that_its_client_does_not_keep_is_kept_for_no_fast_request() {
+    let port = free_port();
+    let collector = Collector::listen(port);
+    let mut cluster = traced(port, "0.0", "0s");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = cluster.client().await;
+        client.put(KEY, VALUE, None).await.unwrap();
+        for (byte, flags) in [(0x4b, "00"), (0x5c, "01")] {
+            let traced = client.with_traceparent(caller(byte, flags).2);
+            traced.put(KEY, VALUE, None).await.unwrap();
+            let read = traced.get(KEY, None).await.unwrap();
+            assert_eq!(read.value().unwrap(), VALUE);
+            traced
+                .get(KEY, Some(GetOptions::new().with_prefix()))
+                .await
+                .unwrap();
+        }
+        client.close().await;
+    });
+    assert_eq!(cluster.nodes[0].stop(), 0);
+    let spans = collector.spans();
+    let (trace, span, _) = caller(0x5c, "01");
+    let told: Vec<_> = spans.iter().filter(|span| span.kind == SERVER).collect();
+    let names: Vec<&str> = told.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["put", "range", "range"]);
+    assert!(
+        told.iter()
+            .all(|it| it.trace == trace && it.parent.as_ref() == Some(&span)),
+        "{told:#?}"
+    );
+}
+
 /// What is below a span, one after the other, if that is all of its time and nothing else.
 fn phases<'a>(spans: &'a [Span], request: &Span) -> Vec<&'a str> {
-    assert_eq!((request.kind, &request.parent), (SERVER, &None));
+    assert_eq!(request.parent, None);
+    below(spans, request)
+}
+
+/// The same of a span that lies below another one.
+fn below<'a>(spans: &'a [Span], request: &Span) -> Vec<&'a str> {
+    assert_eq!(request.kind, SERVER);
     let below: Vec<_> = spans
         .iter()
-        .filter(|span| span.parent.as_ref() == Some(&request.id))
+        .filter(|span| span.parent.as_ref() == Some(&request.id) && span.kind == INTERNAL)
         .collect();
     let mut at = request.began;
     for span in &below {

@@ -15,8 +15,8 @@ use leasehold::api::{
     Call, ClusterInfo, CompactionRequest, Compare, CompareOp, Consistency, DeleteRangeRequest,
     Error, ErrorKind, Event, EventKind, KeyRange, KeyValue, LeaseGrantRequest, LeaseRef,
     MemberInfo, PutRequest, RangeRequest, RangeResponse, Request, Response, ResponseBody,
-    ResponseHeader, SessionCall, SnapshotCall, TXN_PARTS_MAX, TxnOp, TxnRequest, WatchMessage,
-    WatchRequest,
+    ResponseHeader, SessionCall, SnapshotCall, TXN_PARTS_MAX, TraceParent, TxnOp, TxnRequest,
+    WatchMessage, WatchRequest,
 };
 use leasehold::kv;
 use leasehold::kv::{
@@ -30,11 +30,11 @@ use leasehold::types::{
     BootstrapId, ClusterId, Incarnation, LogId, LogIndex, NodeId, SessionId, Term,
 };
 use leasehold::wire::client::{
-    ClientFrame, ClientHello, KnownLeader, ServerFrame, ServerHello, Welcome,
+    ClientFrame, ClientHello, ContextFrame, KnownLeader, ServerFrame, ServerHello, Welcome,
 };
 use leasehold::wire::peer::{PeerHello, Raft};
 use leasehold::wire::state::{StateEncoder, StateHeader};
-use leasehold::wire::{Body, FrameLimits, HEADER_BYTES, PROTOCOL_VERSIONS, encode};
+use leasehold::wire::{Body, FrameLimits, HEADER_BYTES, PROTOCOL_VERSIONS, RequestContext, encode};
 
 /// One input of one target.
 pub(crate) struct Seed {
@@ -103,6 +103,16 @@ fn call(request: Request) -> ClientFrame {
             }),
             request,
         },
+    }
+}
+
+/// A call that is a part of a trace.
+fn traced() -> ContextFrame {
+    ContextFrame {
+        context: RequestContext {
+            trace_parent: TraceParent::new([7; 16], [8; 8], 1).ok(),
+        },
+        frame: call(Request::Put(put())),
     }
 }
 
@@ -404,6 +414,7 @@ fn messages() -> Vec<Seed> {
             body(1, &call(Request::MoveLeader { target })),
         ),
         seed("client_messages", "watch", body(1, &call(watch()))),
+        seed("client_messages", "traced", body(3, &traced())),
         seed(
             "client_messages",
             "watch_cancel",

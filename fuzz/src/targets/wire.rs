@@ -7,7 +7,7 @@ use leasehold::api;
 use leasehold::api::{Compare, Limits, Request, SessionCall, TXN_PARTS_MAX, TxnOp, WatchMessage};
 use leasehold::kv::{Command, Operation};
 use leasehold::raft::COMMAND_BYTES_MAX;
-use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
+use leasehold::wire::client::{ClientFrame, ClientHello, ContextFrame, ServerFrame, ServerHello};
 use leasehold::wire::peer::{
     Forward, ForwardReply, MemberStanding, PeerClock, PeerHello, Raft, StateChunk, Transfer,
 };
@@ -56,7 +56,12 @@ pub fn client_messages(data: &[u8]) {
         return;
     }
     let parts = body.len().min(TXN_PARTS_MAX) * size_of::<TxnOp>().max(size_of::<Compare>());
-    if let Some(frame) = message::<ClientFrame>(body, most + 4 * parts) {
+    let most = most + 4 * parts;
+    let frame = match kind % 4 {
+        1 => message::<ClientFrame>(body, most),
+        _ => message::<ContextFrame>(body, most).map(|it| it.frame),
+    };
+    if let Some(frame) = frame {
         fits_the_log(frame.call.request, frame.call.session);
     }
 }
@@ -109,7 +114,7 @@ fn message<T: Body + PartialEq + Debug>(body: &[u8], memory_max: usize) -> Optio
     }
     let written = written(&value);
     let door = match T::KIND {
-        Kind::ClientHello | Kind::Call => Door::Server,
+        Kind::ClientHello | Kind::Call | Kind::ContextCall => Door::Server,
         Kind::ServerHello | Kind::Reply | Kind::Watch => Door::Client,
         Kind::PeerHello
         | Kind::Raft
@@ -162,6 +167,7 @@ fn decode_any(frame: &Frame) {
         Kind::ClientHello => drop(frame.decode::<ClientHello>()),
         Kind::ServerHello => drop(frame.decode::<ServerHello>()),
         Kind::Call => drop(frame.decode::<ClientFrame>()),
+        Kind::ContextCall => drop(frame.decode::<ContextFrame>()),
         Kind::Reply => drop(frame.decode::<ServerFrame>()),
         Kind::Watch => drop(frame.decode::<WatchMessage>()),
         Kind::PeerHello => drop(frame.decode::<PeerHello>()),

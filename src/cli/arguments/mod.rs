@@ -39,7 +39,7 @@ use self::mirror::MirrorArgs;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
 use super::runtime::DevName;
-use crate::api::Consistency;
+use crate::api::{Consistency, Error, TraceParent};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -200,6 +200,11 @@ pub struct GlobalArgs {
         default_value = "l"
     )]
     pub consistency: Consistency,
+    /// Trace that the requests are a part of, as W3C's traceparent names it: 00-TRACE-SPAN-FLAGS. With
+    /// the flags 01, nodes that have a collector send it their spans, as far as there is room; with 00,
+    /// those that they would have sent anyway
+    #[arg(long, global = true, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
+    pub traceparent: Option<TraceParent>,
 }
 
 /// Output format.
@@ -607,6 +612,11 @@ pub struct DoctorArgs {
     /// Directory on this machine whose disk is tested: a small file is written there and removed
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+}
+
+/// As W3C writes it.
+fn parse_traceparent(text: &str) -> Result<TraceParent, String> {
+    text.parse().map_err(|error: Error| error.detail)
 }
 
 /// A level by its name, or how old a state may be at most.

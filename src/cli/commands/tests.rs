@@ -208,6 +208,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(5),
         exactly_once: false,
+        traceparent: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -184,6 +184,7 @@ impl DevSetup {
             timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
             exactly_once: false,
+            traceparent: None,
         }
     }
 }

@@ -31,9 +31,9 @@ use crate::client::response::unexpected_response;
 use crate::client::throttle::Throttle;
 use crate::transport::{CloseCode, Connection, ConnectionFacts, FrameStream};
 use crate::types::{BootstrapId, NodeId};
-use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame, Welcome};
+use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame, Welcome, encode_call};
 use crate::wire::point::{PointCall, PointReply, Projection, encode_point_call};
-use crate::wire::{Frame, FrameLimits, encode};
+use crate::wire::{Frame, FrameLimits, RequestContext};
 
 pub(super) use broken::{BrokenCause, LinkFailure};
 use lane::{Lane, Signals};
@@ -234,13 +234,14 @@ impl Link {
         !self.suspect.load(Ordering::Relaxed) && !self.small.is_over() && !self.large.is_over()
     }
 
-    /// Sends a request and waits for its reply, at most until `deadline`. `movable`: it may be
+    /// Sends a request, which says `context` of itself, and waits for its reply, at most until `deadline`. `movable`: it may be
     /// retried elsewhere, so it should fail early if this connection falls silent.
     ///
     /// # Cancel safety
     /// Safe; but what was sent stays sent, and a write may take effect.
     pub(super) async fn call(
         &self,
+        context: &RequestContext,
         frame: &mut ClientFrame,
         movable: bool,
         deadline: Instant,
@@ -252,7 +253,7 @@ impl Link {
         };
         let reply = lane.call(movable, deadline, |number, limits, out| {
             frame.request_id = number;
-            encode(frame, limits, out)
+            encode_call(context, frame, limits, out)
         });
         self.decode(&reply.await?)
     }
@@ -350,7 +351,10 @@ impl Link {
                 request,
             },
         };
-        match self.call(&mut frame, true, deadline).await {
+        match self
+            .call(&RequestContext::default(), &mut frame, true, deadline)
+            .await
+        {
             Ok(answer) => answer,
             Err(broken) => Err(Error::not_applied(
                 ErrorKind::ConnectionLost,

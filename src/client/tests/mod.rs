@@ -1,4 +1,5 @@
 mod cached_kv;
+mod contexts;
 mod forwarded;
 mod home;
 mod leases;
@@ -40,12 +41,12 @@ use crate::client::{
 };
 use crate::transport::testing::{Authority, Says};
 use crate::transport::{
-    Admission, ClientConnection, ClientListener, CloseCode, FrameStream, Introduction,
-    ListenerConfig, PeerIdentity, TransportStats,
+    Admission, ClientConnection, ClientListener, CloseCode, FrameReceiver, FrameStream,
+    Introduction, ListenerConfig, PeerIdentity, TransportStats,
 };
 use crate::types::{BootstrapId, ClusterId, NodeId, SessionId, Term};
-use crate::wire::client::{ClientFrame, KnownLeader, ServerFrame};
-use crate::wire::{FrameLimits, encode};
+use crate::wire::client::{ClientFrame, ContextFrame, KnownLeader, ServerFrame};
+use crate::wire::{Frame, FrameLimits, Kind, RequestContext, encode};
 
 const CLUSTER: ClusterId = ClusterId(0xabc0_0000_0000_0000_0000_0000_0000_0001);
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;
@@ -94,7 +95,7 @@ type Script = Arc<dyn Fn(usize, &ClientFrame) -> Reaction + Send + Sync>;
 struct Fake {
     id: NodeId,
     address: String,
-    calls: Arc<Mutex<Vec<ClientFrame>>>,
+    calls: Arc<Mutex<Vec<ContextFrame>>>,
     connections: Arc<AtomicUsize>,
     writes: Arc<AtomicU64>,
     listener: Arc<ClientListener>,
@@ -180,7 +181,7 @@ fn fake_at(
 
 async fn serve(
     mut connection: ClientConnection,
-    calls: Arc<Mutex<Vec<ClientFrame>>>,
+    calls: Arc<Mutex<Vec<ContextFrame>>>,
     script: Script,
     writes: Arc<AtomicU64>,
     gate: Arc<Gate>,
@@ -198,9 +199,22 @@ async fn serve(
     }
 }
 
+/// A call, and what it says of itself.
+fn heard(receiver: &FrameReceiver, frame: &Frame) -> Option<(ClientFrame, RequestContext)> {
+    if frame.kind == Kind::ContextCall {
+        let ContextFrame { context, frame } = receiver.decode(frame).ok()?;
+        assert!(
+            !context.is_empty(),
+            "it is sent only where there is something to say"
+        );
+        return Some((frame, context));
+    }
+    Some((receiver.decode(frame).ok()?, RequestContext::default()))
+}
+
 async fn serve_stream(
     stream: FrameStream,
-    calls: Arc<Mutex<Vec<ClientFrame>>>,
+    calls: Arc<Mutex<Vec<ContextFrame>>>,
     script: Script,
     writes: Arc<AtomicU64>,
     gate: Arc<Gate>,
@@ -214,7 +228,7 @@ async fn serve_stream(
         // What the client asks by itself is not held back, or a test would wait for what comes after.
         let mut is_held = false;
         for frame in frames.drain(..) {
-            let Ok(call) = receiver.decode::<ClientFrame>(&frame) else {
+            let Some((call, context)) = heard(&receiver, &frame) else {
                 return;
             };
             if call.call.request == Request::MemberList
@@ -232,7 +246,10 @@ async fn serve_stream(
             is_held = true;
             let number = {
                 let mut calls = calls.lock().unwrap();
-                calls.push(call.clone());
+                calls.push(ContextFrame {
+                    context,
+                    frame: call.clone(),
+                });
                 calls.len() - 1
             };
             let reply = |result: Box<Result<Response, Error>>| reply_to(&call, *result);
@@ -280,6 +297,11 @@ impl Gate {
 
 impl Fake {
     fn calls(&self) -> Vec<ClientFrame> {
+        self.heard().into_iter().map(|heard| heard.frame).collect()
+    }
+
+    /// The calls, with what they say of themselves.
+    fn heard(&self) -> Vec<ContextFrame> {
         self.calls.lock().unwrap().clone()
     }
 

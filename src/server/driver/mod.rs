@@ -124,6 +124,7 @@ impl<E: Effects, O: Observer> Driver<E, O> {
                     mut call,
                     arrived,
                     author,
+                    context: _,
                     outbox,
                     frame,
                 } => {

@@ -29,6 +29,7 @@ use crate::kv::access::Identity;
 use crate::server::session::auth::is_jwt;
 use crate::server::session::{LocalClient, Sessions};
 use crate::types::NodeId;
+use crate::wire::RequestContext;
 
 /// The longest that a unary call takes, unless it waits for something by its nature.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7);
@@ -50,6 +51,7 @@ const AROUND_BYTES: usize = 512 << 10;
 
 const TOKEN: HeaderName = HeaderName::from_static("token");
 const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency");
 
 /// One call of a client.
@@ -68,6 +70,8 @@ pub(super) struct Caller {
     /// No answer is wanted from a node that knows no leader.
     needs_leader: bool,
     consistency: Option<Consistency>,
+    /// What its requests say of themselves.
+    context: RequestContext,
 }
 
 impl Caller {
@@ -96,13 +100,16 @@ impl Caller {
             is_limited_by_client: given.is_some_and(|given| given <= longest),
             needs_leader: has_leader == Some(b"true"),
             consistency: consistency(headers)?,
+            context: context(headers),
         })
     }
 
-    /// The same caller, for one more request of a stream: that takes its own time.
+    /// The same caller, for one more request of a stream: that takes its own time, and is no part of the
+    /// trace in which the stream began, which may go on for days.
     pub(super) fn again(&self) -> Self {
         Self {
             deadline: now() + PATIENCE,
+            context: RequestContext::default(),
             ..self.clone()
         }
     }
@@ -269,7 +276,7 @@ impl Caller {
             let is_login = method == Method::Authenticate;
             let was_ignored = matches!(session, Ok(Cow::Borrowed(_))) && !is_login;
             let error = match session {
-                Ok(session) => match session.ask(call).await {
+                Ok(session) => match session.ask(self.context, call).await {
                     Ok(response) => return Ok(response),
                     Err(error) => error,
                 },
@@ -395,6 +402,17 @@ fn consistency(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
     }))
 }
 
+/// What the headers of a call say of its requests. A `traceparent` that does not read is passed over, as W3C
+/// asks, and so are several, none of which is better than the others.
+fn context(headers: &HeaderMap) -> RequestContext {
+    let mut given = headers.get_all(TRACE_PARENT).iter();
+    let only = given.next().filter(|_| given.next().is_none());
+    let text = only.and_then(|value| value.to_str().ok());
+    RequestContext {
+        trace_parent: text.and_then(|text| text.trim().parse().ok()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,6 +443,24 @@ mod tests {
         for text in ["", "!", "Basic YTpi"] {
             assert_eq!(read(&[(AUTHORIZATION, text)]), Some(Secret::default()));
         }
+    }
+
+    #[test]
+    fn the_trace_of_a_call_is_read_and_what_is_none_is_passed_over() {
+        let read = |texts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for text in texts {
+                headers.append(TRACE_PARENT, HeaderValue::from_static(text));
+            }
+            context(&headers).trace_parent
+        };
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let parent = read(&[text]).unwrap();
+        assert_eq!(parent.to_string(), text);
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&["", ""]), None);
+        assert_eq!(read(&["00-zz"]), None);
+        assert_eq!(read(&[text, text]), None);
     }
 
     #[test]

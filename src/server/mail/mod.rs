@@ -13,6 +13,7 @@ use crate::raft::Configuration;
 use crate::server::mail::outbox::Outbox;
 use crate::server::threads::queue::BatchQueue;
 use crate::types::LogIndex;
+use crate::wire::RequestContext;
 
 /// A message to the driver.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) enum Mail {
         arrived: std::time::Instant,
         /// In whose name it is to be carried out, if that has to be known.
         author: Option<Author>,
+        /// What it says of itself, for the leader if it goes there.
+        context: RequestContext,
         outbox: Arc<Outbox>,
         frame: u64,
     },

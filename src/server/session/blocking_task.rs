@@ -14,6 +14,7 @@ use crate::server::mail::outbox::{Delivery, Outbox};
 use crate::server::metrics::{ExpiredIn, stopwatch};
 use crate::server::session::auth;
 use crate::server::session::auth::Principal;
+use crate::wire::RequestContext;
 
 /// A request that is on its way to the driver.
 pub(super) struct BlockingTask {
@@ -23,6 +24,8 @@ pub(super) struct BlockingTask {
     pub(super) outbox: Arc<Outbox>,
     pub(super) frame: u64,
     pub(super) author: Option<Author>,
+    /// What the request says of itself.
+    pub(super) context: RequestContext,
     /// When the request arrived: its timeout runs from then on.
     pub(super) arrived: Instant,
     /// Whether it may go to the leader.
@@ -62,6 +65,7 @@ impl BlockingTask {
                         call,
                         arrived: self.arrived,
                         author: self.author,
+                        context: self.context,
                         outbox: self.outbox,
                         frame: self.frame,
                     };

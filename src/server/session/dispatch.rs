@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use tokio::sync::Semaphore;
 
 use super::connection::ConnectionState;
-use super::pending::{PendingKind, PendingRequest, RequestTiming, call_of, timeout};
+use super::pending::{Arrival, PendingKind, PendingRequest, RequestTiming, call_of, timeout};
 use super::refusals::{bootstraps_alone, not_readable, slow_down, stopping};
 use super::shared::Sessions;
 use crate::api;
@@ -28,12 +28,13 @@ use crate::server::session::auth::{AuthorizationPoint, Note, Principal};
 use crate::server::session::blocking_task::BlockingTask;
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::server::session::scan::{Query, Scan, ScanAuthority};
+use crate::server::session::traces::JoinedTrace;
 use crate::server::session::{auth, lease_query, user_rates};
 use crate::server::watch::{Control, Reply};
 use crate::types::{NodeId, Role};
 use crate::wire::client::ClientFrame;
 use crate::wire::point::Record;
-use crate::wire::{Frame, WireError};
+use crate::wire::{Frame, RequestContext, WireError};
 
 /// Replies of so many bytes are written before more requests are read: a client that reads slowly
 /// can make a stream hold this and one reply more.
@@ -62,6 +63,8 @@ pub(super) struct Session {
     pub(super) scan_permits: Vec<HeldResources>,
     /// Where the lookups of a batch put what they find.
     pub(super) found: ReadBuffer<Option<Record>>,
+    /// Those lookups whose clients keep the traces that they are a part of, by frame of the batch.
+    pub(super) joined_reads: BTreeMap<usize, JoinedTrace>,
 }
 
 impl Session {
@@ -77,6 +80,7 @@ impl Session {
             replies: BytesMut::new(),
             scan_permits: Vec::new(),
             found: ReadBuffer::default(),
+            joined_reads: BTreeMap::new(),
         }
     }
 
@@ -101,12 +105,12 @@ impl Session {
     }
 
     /// Starts a read of many keys.
-    pub(super) fn scan(&mut self, frame: u64, query: Query, call: Call, bytes: usize) {
+    pub(super) fn scan(&mut self, frame: u64, query: Query, call: Call, arrival: Arrival) {
         let kind = PendingKind::read(query.clone(), &call);
         let timeout = timeout(&call);
         // A transaction that only reads is asked for as one thing, like a read of one key.
         let class = call.request.spec().class;
-        let timing = RequestTiming::begin(bytes);
+        let timing = RequestTiming::begin(arrival);
         self.run_scan(
             timing,
             frame,
@@ -154,8 +158,14 @@ impl Session {
         }
     }
 
-    /// Puts a request of `bytes` among those that go to the driver when the batch is done.
-    pub(super) fn enqueue(&mut self, frame: u64, call: Call, author: Option<Author>, bytes: usize) {
+    /// Puts a request among those that go to the driver when the batch is done.
+    pub(super) fn enqueue(
+        &mut self,
+        frame: u64,
+        call: Call,
+        author: Option<Author>,
+        arrival: Arrival,
+    ) {
         let kind = match Query::of(&call.request) {
             Some(query) => PendingKind::read(query, &call),
             None => match LeaseQuestion::of(&call) {
@@ -164,13 +174,14 @@ impl Session {
             },
         };
         let class = call.request.spec().class;
-        let timing = RequestTiming::begin(bytes);
-        if self.register(timing, frame, class, kind, bytes) {
+        let timing = RequestTiming::begin(arrival);
+        if self.register(timing, frame, class, kind, arrival.bytes) {
             let outbox = self.outbox.clone();
             self.leaving.push(Mail::Request {
                 call,
                 arrived: timing.phases.began(),
                 author,
+                context: arrival.context_beyond(),
                 outbox,
                 frame,
             });
@@ -288,10 +299,11 @@ impl Session {
 
 impl Session {
     pub(super) fn dispatch(&mut self, frame: &Frame, is_stopping: bool) -> Result<(), WireError> {
+        let (asked, context) = call_of(frame)?;
         let ClientFrame {
             request_id,
             mut call,
-        } = call_of(frame)?;
+        } = asked;
         let spec = call.request.spec();
         let method = spec.name;
         // Another request waits under this number: its answer is for both, and its note stays.
@@ -328,8 +340,9 @@ impl Session {
             self.reply(request_id, method, Err(error));
             return Ok(());
         }
+        let arrival = self.arrival(frame, context);
         if let Request::ForwardToLeader { leader } = call.request {
-            self.forward_to(request_id, leader, &call, frame.body.len());
+            self.forward_to(request_id, leader, &call, arrival);
             return Ok(());
         }
         if self.answer_at_once(request_id, &call.request) {
@@ -339,21 +352,31 @@ impl Session {
             self.reply(request_id, method, Err(refusal));
             return Ok(());
         }
-        let Some(call) = self.watch_control(request_id, call, frame.body.len()) else {
+        let Some(call) = self.watch_control(request_id, call, arrival) else {
             return Ok(());
         };
         let is_own = call.consistency != Consistency::LinearizableQuorum;
         match Query::of(&call.request).filter(|_| is_own) {
             Some(query) if self.is_readable() => {
-                self.scan(request_id, query, call, frame.body.len());
+                self.scan(request_id, query, call, arrival);
             }
             // Under the lease, as a read of one key.
             Some(_) if !wants_lease(call.consistency) => {
                 self.reply(request_id, method, Err(not_readable()));
             }
-            _ => self.authorize(request_id, call, frame.body.len()),
+            _ => self.authorize(request_id, call, arrival),
         }
         Ok(())
+    }
+
+    /// How the request in `frame` came, which says `context` of itself.
+    pub(super) fn arrival(&self, frame: &Frame, context: RequestContext) -> Arrival {
+        let accounting = &self.shared.accounting;
+        Arrival {
+            bytes: frame.body.len(),
+            context,
+            joined: context.trace_parent.map(|parent| accounting.join(parent)),
+        }
     }
 
     /// Whether this node may have `request` carried out for any client.
@@ -399,7 +422,7 @@ impl Session {
 
     /// Finds the author of a request and sends it to the driver; slow work that it needs first runs in
     /// a [`BlockingTask`].
-    fn authorize(&mut self, frame: u64, mut call: Call, bytes: usize) {
+    fn authorize(&mut self, frame: u64, mut call: Call, arrival: Arrival) {
         let method = call.request.method();
         let author = match self
             .shared
@@ -414,16 +437,16 @@ impl Session {
             Request::Auth(auth) if auth.spec().kind == RequestKind::Write => {
                 if !auth::has_plain_password(auth) {
                     return match auth::prepare(auth) {
-                        Ok(()) => self.enqueue(frame, call, author, bytes),
+                        Ok(()) => self.enqueue(frame, call, author, arrival),
                         Err(error) => self.reply(frame, method, Err(error)),
                     };
                 }
             }
             Request::LeaseKeepAlive(_) if self.shared.serving.access.rules().is_some() => {}
             request if self.asks_leader(request.spec().kind, call.consistency) => {
-                return self.ask_leader(frame, call, bytes);
+                return self.ask_leader(frame, call, arrival);
             }
-            _ => return self.enqueue(frame, call, author, bytes),
+            _ => return self.enqueue(frame, call, author, arrival),
         }
         // Hashing is slow, so it is not done for a request that would be refused. The state machine
         // still decides.
@@ -443,14 +466,16 @@ impl Session {
             return self.reply(frame, method, Err(refusal));
         }
         let class = call.request.spec().class;
-        let timing = RequestTiming::begin(bytes);
-        if self.register(timing, frame, class, PendingKind::of(&call.request), bytes) {
+        let timing = RequestTiming::begin(arrival);
+        let kind = PendingKind::of(&call.request);
+        if self.register(timing, frame, class, kind, arrival.bytes) {
             let task = BlockingTask {
                 shared: self.shared.clone(),
                 principal: self.principal().clone(),
                 outbox: self.outbox.clone(),
                 frame,
                 author,
+                context: arrival.context_beyond(),
                 arrived: timing.phases.began(),
                 forwards: self.forwards(),
             };
@@ -459,19 +484,14 @@ impl Session {
     }
 
     /// Forwards requests of this connection to `leader` once that has been heard of.
-    fn forward_to(&mut self, frame: u64, leader: NodeId, call: &Call, bytes: usize) {
+    fn forward_to(&mut self, frame: u64, leader: NodeId, call: &Call, arrival: Arrival) {
         let spec = call.request.spec();
         if let Err(refusal) = self.shared.may_lead(leader) {
             return self.reply(frame, spec.name, Err(refusal));
         }
-        let timing = RequestTiming::begin(bytes);
-        if !self.register(
-            timing,
-            frame,
-            spec.class,
-            PendingKind::Other(spec.name),
-            bytes,
-        ) {
+        let timing = RequestTiming::begin(arrival);
+        let kind = PendingKind::Other(spec.name);
+        if !self.register(timing, frame, spec.class, kind, arrival.bytes) {
             return;
         }
         let (shared, connection) = (self.shared.clone(), self.connection.clone());
@@ -500,9 +520,9 @@ impl Session {
     }
 
     /// Puts a query to the leader.
-    fn ask_leader(&mut self, frame: u64, call: Call, bytes: usize) {
+    fn ask_leader(&mut self, frame: u64, call: Call, arrival: Arrival) {
         let spec = call.request.spec();
-        let timing = RequestTiming::begin(bytes);
+        let timing = RequestTiming::begin(arrival);
         // What it may find is what the node may have to hold.
         let bytes = self.shared.limits.requests.reply_bytes_max;
         let kind = PendingKind::Other(spec.name);
@@ -510,15 +530,15 @@ impl Session {
             return;
         }
         let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
-        let principal = self.principal().clone();
+        let (principal, context) = (self.principal().clone(), arrival.context_beyond());
         tokio::spawn(async move {
-            let result = shared.relay_lease_query(principal, call).await;
+            let result = shared.relay_lease_query(principal, call, context).await;
             outbox.deliver(frame, Delivery::Reply(result));
         });
     }
 
     /// Passes a request about a watch to the watch thread; returns any other.
-    fn watch_control(&mut self, frame: u64, call: Call, bytes: usize) -> Option<Call> {
+    fn watch_control(&mut self, frame: u64, call: Call, arrival: Arrival) -> Option<Call> {
         let method = call.request.method();
         let (watch_id, control) = match call.request {
             Request::Watch { watch_id, watch } => (watch_id, Control::Watch(watch)),
@@ -529,11 +549,11 @@ impl Session {
         if !self.is_readable() {
             self.reply(frame, method, Err(not_readable()));
         } else if self.register(
-            RequestTiming::begin(bytes),
+            RequestTiming::begin(arrival),
             frame,
             Class::Read,
             PendingKind::Other(method),
-            bytes,
+            arrival.bytes,
         ) {
             let reply = Reply {
                 outbox: self.outbox.clone(),

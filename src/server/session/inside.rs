@@ -26,6 +26,7 @@ use crate::server::metrics::stopwatch;
 use crate::server::session::lease_query;
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::types::NodeId;
+use crate::wire::RequestContext;
 
 /// What this node asks for itself.
 fn question(request: Request, consistency: Consistency, patience: Duration) -> Call {
@@ -98,20 +99,26 @@ impl Sessions {
         consistency: Consistency,
         patience: Duration,
     ) -> Result<Response, Error> {
-        self.relay(question(request, consistency, patience)).await
+        let call = question(request, consistency, patience);
+        self.relay(call, RequestContext::default()).await
     }
 
-    /// [`Sessions::ask_leader`] with all that a call may say.
+    /// [`Sessions::ask_leader`] with all that a call and its context may say.
     ///
     /// # Errors
     /// As those of [`Sessions::ask_leader`].
-    pub(super) async fn relay(self: &Arc<Self>, call: Call) -> Result<Response, Error> {
+    pub(super) async fn relay(
+        self: &Arc<Self>,
+        call: Call,
+        context: RequestContext,
+    ) -> Result<Response, Error> {
         let patience = timeout(&call);
         let outbox = Arc::new(Outbox::default());
         let mail = Mail::Request {
             call: call.clone(),
             arrived: stopwatch(),
             author: Some(Author::Node),
+            context,
             outbox: outbox.clone(),
             frame: 0,
         };
@@ -366,6 +373,7 @@ impl Sessions {
             arrived: stopwatch(),
             // Without one a write would be refused for ever where access is controlled.
             author: Some(Author::Node),
+            context: RequestContext::default(),
             outbox: outbox.clone(),
             frame: 0,
         });

@@ -14,6 +14,7 @@ use crate::node::{Captured, Demand, QueriedLeases, ReadBuffer, ReadResult};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::StoreError;
 use crate::server::session::auth::Principal;
+use crate::wire::RequestContext;
 
 /// What a question about leases wants to know.
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ impl Sessions {
         self: &Arc<Self>,
         principal: Arc<Principal>,
         call: Call,
+        context: RequestContext,
     ) -> Result<Response, Error> {
         let asked = match call.request {
             Request::LeaseTimeToLive { id, .. } => Request::LeaseTimeToLive { id, keys: false },
@@ -120,7 +122,7 @@ impl Sessions {
             request: asked,
             ..call.clone()
         };
-        let Response { header, body } = self.relay(asked).await?;
+        let Response { header, body } = self.relay(asked, context).await?;
         let turn = self.limits.scans.clone().acquire_owned().await;
         let node = self.clone();
         let read = tokio::task::spawn_blocking(move || {

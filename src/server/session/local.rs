@@ -32,8 +32,8 @@ use crate::server::session::budget::{
 };
 use crate::server::watch::{LocalWatches, WatchSender, Watches};
 use crate::sync::Mutex;
-use crate::wire::client::{ClientFrame, ServerFrame};
-use crate::wire::{Door, Frame, FrameReader, WireError};
+use crate::wire::client::{ClientFrame, ContextFrame, ServerFrame};
+use crate::wire::{Door, Frame, FrameReader, RequestContext, WireError};
 
 /// Tokens that one connection may use beside each other.
 const LOGINS_MAX: usize = 16;
@@ -59,6 +59,7 @@ struct Login {
 }
 
 struct LocalRequest {
+    context: RequestContext,
     call: Call,
     answer: oneshot::Sender<Result<Response, Error>>,
 }
@@ -101,14 +102,14 @@ impl Sessions {
 }
 
 impl LocalClient {
-    /// Makes one request.
+    /// Makes one request, which says `context` of itself.
     ///
     /// # Errors
     /// As a client of this node gets them.
     ///
     /// # Cancel safety
     /// A request that was handed over continues.
-    pub(crate) async fn ask(&self, call: Call) -> Result<Response, Error> {
+    pub(crate) async fn ask(&self, context: RequestContext, call: Call) -> Result<Response, Error> {
         let (answer, answered) = oneshot::channel();
         let ended = || {
             Error::unknown(
@@ -116,7 +117,11 @@ impl LocalClient {
                 "the session of this connection ended before it answered",
             )
         };
-        let request = LocalRequest { call, answer };
+        let request = LocalRequest {
+            context,
+            call,
+            answer,
+        };
         self.requests.send(request).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }
@@ -281,10 +286,20 @@ impl LocalStream {
     fn take_in(&mut self, requests: &mut Vec<LocalRequest>) -> Vec<Frame> {
         let limits = self.session.shared.limits.frames;
         let mut frames = Vec::with_capacity(requests.len());
-        for LocalRequest { call, answer } in requests.drain(..) {
+        for request in requests.drain(..) {
+            let LocalRequest {
+                context,
+                call,
+                answer,
+            } = request;
             let request_id = self.next_request;
             self.next_request += 1;
-            match Frame::new(&ClientFrame { request_id, call }, &limits) {
+            let frame = ClientFrame { request_id, call };
+            let frame = match context.is_empty() {
+                true => Frame::new(&frame, &limits),
+                false => Frame::new(&ContextFrame { context, frame }, &limits),
+            };
+            match frame {
                 Ok(frame) => {
                     self.answers.insert(request_id, answer);
                     frames.push(frame);

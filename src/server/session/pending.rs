@@ -11,8 +11,9 @@ use crate::server::session::admission::BacklogPermit;
 use crate::server::session::budget::ReservedBytes;
 use crate::server::session::lease_query::LeaseQuestion;
 use crate::server::session::scan::Query;
-use crate::wire::client::ClientFrame;
-use crate::wire::{Frame, WireError};
+use crate::server::session::traces::JoinedTrace;
+use crate::wire::client::{ClientFrame, ContextFrame};
+use crate::wire::{Frame, Kind, RequestContext, WireError};
 
 /// The longest that a request waits here, ten minutes, whatever it asks for: what its client has long
 /// forgotten would otherwise take up room for weeks.
@@ -30,12 +31,22 @@ pub(super) struct PendingRequest {
     pub(super) connection_bytes: ReservedBytes,
 }
 
-/// Where the time of a request goes, and its size.
+/// Where the time of a request goes, and how it came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTiming {
     pub(super) phases: Phases,
+    pub(super) arrival: Arrival,
+}
+
+/// How a request came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
     /// Its size on the wire.
     pub(super) bytes: usize,
+    /// What it says of itself.
+    pub(super) context: RequestContext,
+    /// Its place in the trace of its client, if it names one.
+    pub(super) joined: Option<JoinedTrace>,
 }
 
 /// The kind of a pending request, with what completing it needs.
@@ -74,10 +85,21 @@ impl PendingRequest {
 
 impl RequestTiming {
     /// Of a request that arrives now.
-    pub(super) fn begin(bytes: usize) -> Self {
+    pub(super) fn begin(arrival: Arrival) -> Self {
         Self {
             phases: Phases::begin(stopwatch()),
-            bytes,
+            arrival,
+        }
+    }
+}
+
+impl Arrival {
+    /// What the request says of itself where it is sent on: what is done there is a part of what is done
+    /// here.
+    pub(super) fn context_beyond(&self) -> RequestContext {
+        let joined = self.joined.as_ref();
+        RequestContext {
+            trace_parent: joined.map_or(self.context.trace_parent, JoinedTrace::beyond),
         }
     }
 }
@@ -111,11 +133,17 @@ impl PendingKind {
     }
 }
 
-/// The request in a frame, which waits no longer than any may.
-pub(super) fn call_of(frame: &Frame) -> Result<ClientFrame, WireError> {
-    let mut asked: ClientFrame = frame.decode()?;
+/// The request in a frame, which waits no longer than any may, and what it says of itself.
+pub(super) fn call_of(frame: &Frame) -> Result<(ClientFrame, RequestContext), WireError> {
+    let (mut asked, context) = match frame.kind {
+        Kind::ContextCall => {
+            let ContextFrame { context, frame } = frame.decode()?;
+            (frame, context)
+        }
+        _ => (frame.decode()?, RequestContext::default()),
+    };
     asked.call.timeout_ms = asked.call.timeout_ms.min(TIMEOUT_MS_MAX);
-    Ok(asked)
+    Ok((asked, context))
 }
 
 /// How long its client waits for it, from its arrival.

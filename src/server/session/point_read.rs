@@ -7,26 +7,29 @@
 //! On the way nothing is allocated but the replies: requests are read where they lie, records are
 //! shared with the store's cache and copied once, into the reply.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use super::dispatch::{REPLIES_BYTES, Session};
 use super::pending::call_of;
 use super::phases::Phases;
 use super::refusals::{behind, lease_invalid, not_readable};
 use super::shared::Sessions;
-use crate::api::{Consistency, Error, ReadPath};
+use crate::api::{Consistency, Error, ReadPath, TraceParent};
 use crate::kv::access::{Policy, Rules};
 use crate::node::{Answer, Captured, Demand, Judged, Looked, Read, ReadResult, Source};
 use crate::raft::ReadPermit;
 use crate::server::disk::store::{Point, StoreError};
 use crate::server::metrics::{OperationKind, Phase, Sampler, stopwatch};
 use crate::server::session::slow_log::{Outcome, Summary};
-use crate::wire::client::ClientFrame;
+use crate::wire::client::{ClientFrame, ServerFrame};
 use crate::wire::point::{
     EncodedHeader, POINT_REPLY_BYTES, PointRead, Projection, Record, encode_point_reply,
 };
-use crate::wire::{Frame, WireError};
+use crate::wire::{Door, Frame, FrameReader, HEADER_BYTES, RequestContext, WireError};
 
 /// Reads of a batch, with the record that each found.
 type LookedRecords<'r> = Looked<&'r [IndexedRead], Option<Record>>;
@@ -62,6 +65,7 @@ impl Session {
             .sampler
             .take(reads.len() as u64)
             .then(stopwatch);
+        let traced = (!self.joined_reads.is_empty()).then(stopwatch);
         let replied = self.replies.len();
         if !self.is_readable() {
             return self.read_unverified(frames, reads);
@@ -93,6 +97,9 @@ impl Session {
         if let Some(arrived) = measured {
             self.note_round(arrived, frames, reads, self.replies.len() - replied);
         }
+        if let Some(arrived) = traced {
+            self.tell_round(arrived, frames, reads, replied);
+        }
         done.map(|()| looked_up)
     }
 
@@ -113,20 +120,72 @@ impl Session {
         metrics.reads.duration_seconds[ReadPath::Lease].record(took);
         shared.accounting.latencies.reads.record(phases.total());
         metrics.requests.duration_seconds.of("range").record(took);
-        shared
-            .accounting
-            .account(&shared.node.name, now, &phases, Sampler::EVERY, || {
-                Summary {
+        shared.accounting.account(
+            &shared.node.name,
+            now,
+            &phases,
+            Sampler::EVERY,
+            None,
+            || Summary {
+                method: "range",
+                outcome: Outcome::read(ReadPath::Lease, shared.serving.store.revision()),
+                request_bytes: reads
+                    .iter()
+                    .map(|indexed| frames[indexed.frame].body.len())
+                    .sum(),
+                reply_bytes,
+                beside: reads.len().saturating_sub(1),
+            },
+        );
+    }
+
+    /// Remembers the read in the frame of this number, if its client keeps the trace that it is a part of.
+    #[cold]
+    pub(super) fn join_read(&mut self, number: usize, frame: &Frame) {
+        let parent = RequestContext::of(frame).trace_parent;
+        if let Some(parent) = parent.filter(TraceParent::is_sampled) {
+            let joined = self.shared.accounting.join(parent);
+            self.joined_reads.insert(number, joined);
+        }
+    }
+
+    /// Tells of the reads of a round that are parts of traces, by the replies from `replied` on. One that
+    /// was passed on has none, and is told of when it comes back.
+    #[cold]
+    fn tell_round(
+        &self,
+        arrived: std::time::Instant,
+        frames: &[Frame],
+        reads: &[IndexedRead],
+        replied: usize,
+    ) {
+        let now = stopwatch();
+        let mut phases = Phases::begin(arrived);
+        phases.until(Phase::Storage, now);
+        let shared = &self.shared;
+        let joined = |indexed: &IndexedRead| {
+            let joined = self.joined_reads.get(&indexed.frame)?;
+            Some((indexed.read.request_id, (indexed.frame, joined)))
+        };
+        let joined: BTreeMap<_, _> = reads.iter().filter_map(joined).collect();
+        let mut replies = FrameReader::new(Door::Client, shared.limits.frames);
+        replies.push(Bytes::copy_from_slice(&self.replies[replied..]));
+        while let Ok(Some(reply)) = replies.next_frame() {
+            let Ok(ServerFrame { request_id, result }) = reply.decode() else {
+                continue;
+            };
+            if let Some((frame, joined)) = joined.get(&request_id) {
+                let summary = Summary {
                     method: "range",
-                    outcome: Outcome::read(ReadPath::Lease, shared.serving.store.revision()),
-                    request_bytes: reads
-                        .iter()
-                        .map(|indexed| frames[indexed.frame].body.len())
-                        .sum(),
-                    reply_bytes,
+                    outcome: Outcome::of(&result),
+                    request_bytes: frames[*frame].body.len(),
+                    reply_bytes: HEADER_BYTES + reply.body.len(),
                     beside: reads.len().saturating_sub(1),
-                }
-            });
+                };
+                let (node, accounting) = (&shared.node.name, &shared.accounting);
+                accounting.tell_joined(node, now, &phases, joined, summary);
+            }
+        }
     }
 
     /// A state that has not been verified yet is not served, lease or not. Linearizable reads wait at
@@ -308,8 +367,9 @@ impl Session {
     }
 
     fn enqueue_read(&mut self, frame: &Frame) -> Result<(), WireError> {
-        let ClientFrame { request_id, call } = call_of(frame)?;
-        self.enqueue(request_id, call, None, frame.body.len());
+        let (ClientFrame { request_id, call }, context) = call_of(frame)?;
+        let arrival = self.arrival(frame, context);
+        self.enqueue(request_id, call, None, arrival);
         Ok(())
     }
 }

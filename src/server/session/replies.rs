@@ -303,15 +303,21 @@ impl Session {
         outcome: RequestOutcome,
         before: usize,
     ) {
-        self.shared
-            .accounting
-            .account(&self.shared.node.name, now, &timing.phases, 1, || Summary {
+        let joined = timing.arrival.joined.as_ref();
+        self.shared.accounting.account(
+            &self.shared.node.name,
+            now,
+            &timing.phases,
+            1,
+            joined,
+            || Summary {
                 method,
                 outcome,
-                request_bytes: timing.bytes,
+                request_bytes: timing.arrival.bytes,
                 reply_bytes: self.replies.len() - before,
                 beside: 0,
-            });
+            },
+        );
     }
 
     pub(super) fn note_renewal(

@@ -26,6 +26,7 @@ use crate::server::mail::outbox::{Delivery, Outbox, Stages};
 use crate::server::metrics::{ExpiredIn, OperationKind, stopwatch};
 use crate::server::session::auth::Principal;
 use crate::server::session::budget::ScanPermit;
+use crate::wire::RequestContext;
 
 /// What a read asks for.
 #[derive(Clone, Debug)]
@@ -160,6 +161,7 @@ impl Scan {
                         call,
                         arrived: began,
                         author: None,
+                        context: RequestContext::default(),
                         outbox,
                         frame,
                     });

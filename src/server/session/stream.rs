@@ -15,7 +15,7 @@ use crate::api::{Class, Consistency};
 use crate::server::metrics::stopwatch;
 use crate::transport::{FrameReceiver, FrameStream, StreamError};
 use crate::wire::point::PointRead;
-use crate::wire::{Frame, WireError};
+use crate::wire::{Frame, Kind, WireError};
 
 /// Requests in one batch: so long may those behind wait for a lookup that has to ask the disk.
 pub(super) const BATCH_MAX: usize = 128;
@@ -161,15 +161,21 @@ impl Session {
         reads: &mut Vec<IndexedRead>,
     ) -> Result<(), WireError> {
         reads.clear();
+        self.joined_reads.clear();
         let is_stopping = self.shared.node.is_stopping();
         let is_served = !is_stopping && self.shared.node.integrity.is_sound();
         for (number, frame) in frames.iter().enumerate() {
             match PointRead::of(frame).filter(|read| is_served && self.takes(read, frame)) {
                 Some(read) => match self.charge(Class::Read) {
-                    Ok(()) => reads.push(IndexedRead {
-                        frame: number,
-                        read,
-                    }),
+                    Ok(()) => {
+                        if frame.kind == Kind::ContextCall {
+                            self.join_read(number, frame);
+                        }
+                        reads.push(IndexedRead {
+                            frame: number,
+                            read,
+                        });
+                    }
                     Err(error) => self.reply(read.request_id, "range", Err(error)),
                 },
                 None => self.dispatch(frame, is_stopping)?,

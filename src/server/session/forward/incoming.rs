@@ -13,15 +13,18 @@ use crate::api;
 use crate::api::{Call, Error, ErrorKind, Request, RequestKind, Response};
 use crate::kv::access::Author;
 use crate::server::mail::Mail;
-use crate::server::mail::outbox::{Delivery, HeldResources, Outbox};
+use crate::server::mail::outbox::{Delivery, HeldResources, Outbox, Stages};
 use crate::server::metrics::{Rejection, stopwatch};
 use crate::server::session::budget::InFlight;
+use crate::server::session::phases::Phases;
 use crate::server::session::refusals::{bootstraps_alone, read_aborted, slow_down, stopping};
 use crate::server::session::shared::Sessions;
+use crate::server::session::slow_log::{Outcome, Summary};
+use crate::server::session::traces::JoinedTrace;
 use crate::sync::Mutex;
 use crate::transport::{FrameReceiver, FrameSender, FrameStream};
 use crate::wire::peer::{Forward, ForwardReply};
-use crate::wire::{Frame, encode};
+use crate::wire::{Frame, RequestContext, encode};
 
 /// How long a request that was refused for want of room should wait.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -39,8 +42,24 @@ struct Stream {
     sessions: Arc<Sessions>,
     outbox: Arc<Outbox>,
     under_way: InFlight,
-    /// What each request holds of the node.
-    held: Mutex<BTreeMap<u64, HeldResources>>,
+    /// The requests that are not answered.
+    held: Mutex<BTreeMap<u64, HeldRequest>>,
+}
+
+/// A request that is not answered.
+struct HeldRequest {
+    /// What it holds of the node.
+    resources: HeldResources,
+    /// Where its time goes, if it is a part of a trace.
+    traced: Option<TracedRequest>,
+}
+
+/// What is told of a request that is a part of a trace. The node that forwarded it accounts for the others.
+struct TracedRequest {
+    joined: JoinedTrace,
+    phases: Phases,
+    method: &'static str,
+    bytes: usize,
 }
 
 /// A request on its way to the driver.
@@ -70,7 +89,13 @@ impl ForwardService {
         };
         let author = None;
         let id = 1;
-        Stream::new(Arc::clone(sessions)).submit(Forward { id, author, call }, 0)
+        let forward = Forward {
+            id,
+            author,
+            call,
+            context: RequestContext::default(),
+        };
+        Stream::new(Arc::clone(sessions)).submit(forward, 0)
     }
 
     /// Serves a stream that another node has opened, and on which `first` has arrived, until that node
@@ -83,8 +108,9 @@ impl ForwardService {
             () = stream.take_in(receiver, first) => {}
             () = stream.answer(sender) => {}
         }
-        let held = std::mem::take(&mut *stream.held.lock());
-        stream.outbox.abandon(held);
+        let held = std::mem::take(&mut *stream.held.lock()).into_iter();
+        let held = held.map(|(id, request)| (id, request.resources));
+        stream.outbox.abandon(held.collect());
     }
 }
 
@@ -124,7 +150,12 @@ impl Stream {
 
     /// Sends a request to the driver.
     fn submit(&self, forward: Forward, bytes: usize) -> Result<(), Error> {
-        let Forward { id, author, call } = forward;
+        let Forward {
+            id,
+            author,
+            call,
+            context,
+        } = forward;
         let spec = call.request.spec();
         if !is_forwarded(spec.kind) && !is_question(&call.request) {
             return Err(Error::not_applied(
@@ -150,7 +181,17 @@ impl Stream {
         let permit = permit.map_err(|full| slow_down(Rejection::Waiting, full.retry_after))?;
         let reserved = sessions.limits.budget.take(bytes + REQUEST_BYTES);
         let reserved = reserved.ok_or_else(|| slow_down(Rejection::Memory, RETRY_AFTER))?;
-        let held = self.held.lock().insert(id, Box::new((permit, reserved)));
+        let arrived = stopwatch();
+        let request = HeldRequest {
+            resources: Box::new((permit, reserved)),
+            traced: context.trace_parent.map(|parent| TracedRequest {
+                joined: sessions.accounting.join(parent),
+                phases: Phases::begin(arrived),
+                method: spec.name,
+                bytes,
+            }),
+        };
+        let held = self.held.lock().insert(id, request);
         self.under_way.enter();
         drop(held);
         if is_question(&call.request) {
@@ -159,7 +200,7 @@ impl Stream {
         }
         let request = ForwardedRequest {
             call,
-            arrived: stopwatch(),
+            arrived,
             author,
             outbox: self.outbox.clone(),
             id,
@@ -191,13 +232,19 @@ impl Stream {
         loop {
             self.outbox.take(&mut completions).await;
             let count = completions.len();
-            for (id, delivery, _) in completions.drain(..) {
-                drop(self.held.lock().remove(&id));
+            for (id, delivery, stages) in completions.drain(..) {
+                let held = self.held.lock().remove(&id);
+                let traced = held.and_then(|request| request.traced);
                 let result = match delivery {
                     Delivery::Reply(result) => result,
                     _ => Err(unexpected()),
                 };
+                let (outcome, before) =
+                    (traced.as_ref().map(|_| Outcome::of(&result)), bytes.len());
                 self.encode(id, result, &mut bytes);
+                if let Some((traced, outcome)) = traced.zip(outcome) {
+                    self.account(traced, &stages, outcome, bytes.len() - before);
+                }
             }
             self.under_way.leave(count);
             let write = sender.write(bytes.split().freeze());
@@ -208,6 +255,34 @@ impl Stream {
                 return;
             }
         }
+    }
+
+    /// Tells of a request that is a part of a trace, now that its answer is written down.
+    fn account(
+        &self,
+        traced: TracedRequest,
+        stages: &Stages,
+        outcome: Outcome,
+        reply_bytes: usize,
+    ) {
+        let TracedRequest {
+            joined,
+            mut phases,
+            method,
+            bytes,
+        } = traced;
+        let now = stopwatch();
+        phases.answered(stages, now);
+        let summary = Summary {
+            method,
+            outcome,
+            request_bytes: bytes,
+            reply_bytes,
+            beside: 0,
+        };
+        let node = &self.sessions.node.name;
+        let accounting = &self.sessions.accounting;
+        accounting.tell_joined(node, now, &phases, &joined, summary);
     }
 
     /// Appends an answer. What it tells of was applied here before, so this node's applied index contains
@@ -248,6 +323,8 @@ impl ForwardedRequest {
             call: self.call,
             arrived: self.arrived,
             author: self.author,
+            // It goes no further.
+            context: RequestContext::default(),
             outbox: self.outbox,
             frame: self.id,
         });
@@ -293,8 +370,8 @@ mod tests {
 
     use super::*;
     use crate::api::{
-        Consistency, LeaseRef, Outcome, PutRequest, PutResponse, RangeRequest, ResponseBody,
-        ResponseHeader, SnapshotReply,
+        Consistency, LeaseRef, PutRequest, PutResponse, RangeRequest, ResponseBody, ResponseHeader,
+        SnapshotReply,
     };
     use crate::kv::access::Identity;
     use crate::server::session::tests::{World, guard, sent_to_the_driver};
@@ -321,6 +398,7 @@ mod tests {
                 session: None,
                 request,
             },
+            context: RequestContext::default(),
         }
     }
 
@@ -391,7 +469,7 @@ mod tests {
             assert!(
                 refused
                     .iter()
-                    .all(|error| error.outcome == Outcome::NotApplied)
+                    .all(|error| error.outcome == api::Outcome::NotApplied)
             );
             let is_sent = !mails(&world).is_empty();
             assert_eq!(is_sent, refused.is_none());
@@ -399,7 +477,7 @@ mod tests {
         }
         world.shared.node.stopping.store(true, Ordering::Relaxed);
         let refused = stream.submit(forward(2, None, put()), 10).unwrap_err();
-        assert_eq!(refused.outcome, Outcome::NotApplied);
+        assert_eq!(refused.outcome, api::Outcome::NotApplied);
         assert!(mails(&world).is_empty());
     }
 
@@ -424,12 +502,12 @@ mod tests {
         stream.encode(4, Ok(long), &mut bytes);
         let answer = decoded(&mut bytes, &world);
         assert_eq!(answer.id, 4);
-        assert_eq!(answer.result.unwrap_err().outcome, Outcome::Applied);
+        assert_eq!(answer.result.unwrap_err().outcome, api::Outcome::Applied);
         let detail = "x".repeat(8 << 20);
         let long = Error::not_applied(ErrorKind::Internal, detail);
         stream.encode(5, Err(long), &mut bytes);
         let answer = decoded(&mut bytes, &world);
-        assert_eq!(answer.result.unwrap_err().outcome, Outcome::Unknown);
+        assert_eq!(answer.result.unwrap_err().outcome, api::Outcome::Unknown);
     }
     /// The rules of the node that was asked may be older than these.
     #[tokio::test]

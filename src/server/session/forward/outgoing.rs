@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 use crate::transport::{Connection, FrameReceiver, FrameSender};
 use crate::types::{LogIndex, NodeId};
 use crate::wire::peer::{Forward, ForwardReply};
-use crate::wire::{FrameLimits, encode};
+use crate::wire::{FrameLimits, RequestContext, encode};
 
 /// Requests in one write.
 const BATCH_MAX: usize = 128;
@@ -70,6 +70,7 @@ struct LeaderRequest {
     call: Call,
     arrived: Instant,
     author: Option<Author>,
+    context: RequestContext,
     waiter: Waiter,
 }
 
@@ -132,6 +133,7 @@ impl Forwarder {
             call,
             arrived,
             author,
+            context,
             outbox,
             frame,
         } = mail
@@ -142,6 +144,7 @@ impl Forwarder {
             call,
             arrived,
             author,
+            context,
             waiter: Waiter { outbox, frame },
         };
         match requests.try_send(request) {
@@ -168,7 +171,14 @@ impl Forwarder {
         let (mut sender, mut receiver) = stream.split();
         let mut bytes = BytesMut::new();
         let (id, author) = (1, Some(Author::Node));
-        encode(&Forward { id, author, call }, &self.to.limits, &mut bytes).ok()?;
+        let context = RequestContext::default();
+        let forward = Forward {
+            id,
+            author,
+            call,
+            context,
+        };
+        encode(&forward, &self.to.limits, &mut bytes).ok()?;
         sender.write(bytes.freeze()).await.ok()?;
         let mut frames = Vec::new();
         while frames.is_empty() {
@@ -331,6 +341,7 @@ async fn write(
                 mut call,
                 arrived,
                 author,
+                context,
                 waiter,
             } = request;
             let spent = stopwatch().saturating_duration_since(arrived);
@@ -342,6 +353,7 @@ async fn write(
                     id: next_id,
                     author,
                     call,
+                    context,
                 },
             );
             next_id += 1;
@@ -472,6 +484,7 @@ fn quorum_read(permits: &Arc<Outbox>) -> Mail {
         },
         arrived: stopwatch(),
         author: None,
+        context: RequestContext::default(),
         outbox: permits.clone(),
         frame: 0,
     }
@@ -625,6 +638,7 @@ mod tests {
             },
             arrived: stopwatch(),
             author: None,
+            context: RequestContext::default(),
             outbox: world.outbox.clone(),
             frame: 5,
         };
@@ -673,6 +687,7 @@ mod tests {
             },
             arrived: stopwatch(),
             author: None,
+            context: RequestContext::default(),
             waiter: world.waiter(11),
         };
         requests.try_send(request).ok().unwrap();

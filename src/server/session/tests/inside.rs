@@ -119,7 +119,11 @@ async fn a_query_of_leases_is_put_to_the_leader_with_the_revision_that_it_needs(
         request: Request::LeaseTimeToLive { id: 5, keys: true },
     };
     let (shared, principal) = (world.shared.clone(), world.session.principal().clone());
-    tokio::spawn(async move { shared.relay_lease_query(principal, call).await });
+    tokio::spawn(async move {
+        shared
+            .relay_lease_query(principal, call, RequestContext::default())
+            .await
+    });
     let [Mail::Request { call, .. }] = &sent_to_the_driver(&world).await[..] else {
         panic!("it is asked");
     };

@@ -1,6 +1,7 @@
 //! Sessions without a network: frames go in, replies and mail to the driver come out.
 
 mod allocations;
+mod contexts;
 mod held;
 mod inside;
 mod pins;
@@ -50,7 +51,7 @@ use crate::server::watch::WatchSender;
 use crate::time::{Clock, Instant};
 use crate::types::{BootstrapId, ClusterId, LogId, NodeId};
 use crate::wire::client::{ClientFrame, ServerFrame};
-use crate::wire::{Door, Frame, FrameLimits, FrameReader, Kind, WireError, encode};
+use crate::wire::{Door, Frame, FrameLimits, FrameReader, Kind, RequestContext, WireError, encode};
 
 /// A clock that is set by hand, and may do something whenever it is read.
 struct TestClock {
@@ -1003,11 +1004,23 @@ async fn a_read_of_an_etcd_client_is_charged_once_whatever_pages_it_takes() {
     };
     let page = Request::RangePage(range);
     for _ in 0..2 {
-        client.ask(call(everything())).await.unwrap();
-        client.ask(call(page.clone())).await.unwrap();
-        client.ask(call(page.clone())).await.unwrap();
+        client
+            .ask(RequestContext::default(), call(everything()))
+            .await
+            .unwrap();
+        client
+            .ask(RequestContext::default(), call(page.clone()))
+            .await
+            .unwrap();
+        client
+            .ask(RequestContext::default(), call(page.clone()))
+            .await
+            .unwrap();
     }
-    let refused = client.ask(call(everything())).await.unwrap_err();
+    let refused = client
+        .ask(RequestContext::default(), call(everything()))
+        .await
+        .unwrap_err();
     assert!(refused.retry_after().is_some());
     for _ in 0..2 {
         asked_aside(&mut world, Consistency::Serializable, page.clone())

@@ -2,14 +2,16 @@
 //!
 //! A trace is made when its request is finished, from what is measured anyway: one span for the request,
 //! and below it one for each [`Stretch`] of time. So a request that is not traced costs a comparison, and
-//! carries nothing along. A trace begins where the request reaches this node: the frames of clients name
-//! no trace that it could be a part of.
+//! carries nothing along. A trace begins where the request reaches this node, unless the client names one
+//! that the request is a part of ([`JoinedTrace`]): then the request's span lies below the client's, and
+//! below it that of the leader, if another node forwarded the request to it.
 //!
-//! A share of requests is traced at random ([`Traces::draws`]), and each request that has a line in the
-//! slow log. A trace contains what the line contains: never a key, a value, a lease, a user or an address.
+//! A share of requests is traced at random ([`Traces::draws`]), each request that has a line in the slow
+//! log, and each whose client says that it keeps its trace. A trace contains what the line contains: never a key, a value, a lease, a user or an address.
 //!
 //! Traces wait in a bounded queue, which [`exporter`] empties; when it is full they are dropped and
-//! counted. No request waits for a trace.
+//! counted. Those that only a client asked for may fill half of it, so that clients cannot push out what
+//! this node wants to show. No request waits for a trace.
 
 mod exporter;
 mod otlp;
@@ -22,17 +24,20 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use crate::api::TraceParent;
 use crate::server::config::TracingConfig;
 use crate::server::metrics::{Metrics, TraceResult, stopwatch};
 use crate::types::ClusterId;
 
 use exporter::Exporter;
 pub(crate) use exporter::ExporterTask;
-pub(crate) use trace::{Account, Stretch, TraceId};
+pub(crate) use trace::{Account, JoinedTrace, Stretch, TraceId};
 use trace::{Queue, Trace};
 
 /// So many traces may wait for the exporter: what a second of sampling may bring.
 const QUEUE_MAX: usize = 2_048;
+/// So much of that is left to traces that this node wants itself.
+const QUEUE_OWN: usize = QUEUE_MAX / 2;
 
 /// Samples requests, and queues their traces.
 pub(crate) struct Traces {
@@ -42,6 +47,15 @@ pub(crate) struct Traces {
     drawn: AtomicU64,
     queue: mpsc::Sender<Trace>,
     metrics: Arc<Metrics>,
+}
+
+/// Who wants a trace to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WantedBy {
+    /// This node: it drew it, or its request was slow.
+    Node,
+    /// Its client alone.
+    Client,
 }
 
 /// Starts the exporter, if a collector is configured. Needs a tokio runtime then. `seed` must differ
@@ -80,21 +94,45 @@ impl Traces {
         self.ratio > 0.0 && part() < self.ratio * stands_for as f64
     }
 
-    /// Queues the trace of a request that arrived at `began`.
-    pub(crate) fn take(&self, began: Instant, account: Account) -> TraceId {
-        let id = TraceId(self.draw().max(1));
+    /// The place of a request that arrives below `parent`.
+    pub(crate) fn join(&self, parent: TraceParent) -> JoinedTrace {
+        JoinedTrace {
+            parent,
+            span_id: self.draw_span(),
+        }
+    }
+
+    /// Queues the trace of a request that arrived at `began`: a part of the one that it `joined`, or one
+    /// of its own. `wanted_by` says who cares for it.
+    pub(crate) fn take(
+        &self,
+        began: Instant,
+        account: Account,
+        joined: Option<&JoinedTrace>,
+        wanted_by: WantedBy,
+    ) -> TraceId {
+        let id = match joined {
+            Some(joined) => joined.id(),
+            None => TraceId(self.draw().max(1)),
+        };
         let trace = Trace {
             id,
-            // Neither zero, which means none, nor so large that those below could not follow.
-            span_id: (self.draw() as u64 >> 1).max(1),
+            span_id: joined.map_or_else(|| self.draw_span(), |joined| joined.span_id),
+            caller: joined.map(JoinedTrace::caller),
             began: wall_clock().saturating_sub(stopwatch().saturating_duration_since(began)),
             account,
         };
-        if self.queue.try_send(trace).is_err() {
+        let has_room = wanted_by == WantedBy::Node || self.queue.capacity() > QUEUE_OWN;
+        if !has_room || self.queue.try_send(trace).is_err() {
             let dropped = &self.metrics.traces.results[TraceResult::Dropped];
             dropped.increment(1);
         }
         id
+    }
+
+    /// The id of a span: neither zero, which means none, nor so large that those below could not follow.
+    fn draw_span(&self) -> u64 {
+        (self.draw() as u64 >> 1).max(1)
     }
 
     /// A pseudo-random number.
@@ -143,7 +181,7 @@ mod tests {
         let (traces, mut queue) = traces(1.0);
         let now = stopwatch();
         let ids: Vec<_> = (0..QUEUE_MAX + 3)
-            .map(|_| traces.take(now, Account::default()))
+            .map(|_| traces.take(now, Account::default(), None, WantedBy::Node))
             .collect();
         let rendered = traces.metrics.render(|_| {});
         let dropped = "leasehold_traces_total{result=\"dropped\"} 3\n";
@@ -156,13 +194,50 @@ mod tests {
     }
 
     #[test]
+    fn a_request_of_a_traced_client_is_below_its_span_and_has_one_of_its_own() {
+        let (traces, mut queue) = traces(0.0);
+        let parent = TraceParent::new([7; 16], [8; 8], 1).unwrap();
+        let joined = traces.join(parent);
+        let other = traces.join(parent);
+        assert_ne!(joined.span_id, other.span_id);
+        let now = stopwatch();
+        let id = traces.take(now, Account::default(), Some(&joined), WantedBy::Client);
+        let trace = queue.0.try_recv().unwrap();
+        assert_eq!((trace.id, trace.id.to_string()), (id, "07".repeat(16)));
+        assert_eq!(trace.caller, Some(0x0808_0808_0808_0808));
+        // Where it is sent on, it is below the span that it has here.
+        let beyond = joined.beyond().unwrap();
+        assert_eq!(beyond.trace_id(), parent.trace_id());
+        assert_eq!(u64::from_be_bytes(beyond.span_id()), trace.span_id);
+        assert!(beyond.is_sampled());
+    }
+
+    #[test]
+    fn clients_that_ask_for_traces_leave_room_for_those_of_the_node() {
+        let (traces, _queue) = traces(0.0);
+        let joined = traces.join(TraceParent::new([7; 16], [8; 8], 1).unwrap());
+        let take = |wanted_by| {
+            traces.take(stopwatch(), Account::default(), Some(&joined), wanted_by);
+            traces.queue.capacity()
+        };
+        for _ in 0..2 * QUEUE_MAX {
+            take(WantedBy::Client);
+        }
+        assert_eq!(traces.queue.capacity(), QUEUE_OWN);
+        assert_eq!(take(WantedBy::Node), QUEUE_OWN - 1);
+        let dropped = traces.metrics.render(|_| {});
+        let expected = format!("result=\"dropped\"}} {}\n", 2 * QUEUE_MAX - QUEUE_OWN);
+        assert!(dropped.contains(&expected), "{dropped}");
+    }
+
+    #[test]
     fn a_trace_begins_when_its_request_was_taken_in() {
         let (traces, mut queue) = traces(1.0);
         let hour = Duration::from_secs(3_600);
         let Some(hour_ago) = stopwatch().checked_sub(hour) else {
             return;
         };
-        traces.take(hour_ago, Account::default());
+        traces.take(hour_ago, Account::default(), None, WantedBy::Node);
         let now = wall_clock();
         let trace = queue.0.try_recv().unwrap();
         assert!(trace.began <= now - hour, "{:?} of {now:?}", trace.began);

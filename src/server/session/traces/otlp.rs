@@ -23,6 +23,8 @@ const SERVER: u64 = 2;
 const ERROR: u64 = 2;
 /// Of `SpanFlags`: sampled, and it is known whether the parent is elsewhere, which it is not.
 const FLAGS: u32 = 0x101;
+/// The same of a span whose parent is elsewhere.
+const FLAGS_REMOTE: u32 = FLAGS | 0x200;
 
 /// One request to a collector with all of `traces`.
 pub(super) fn encode(resource: &Resource, traces: &[Trace]) -> Vec<u8> {
@@ -59,7 +61,7 @@ fn spans(scope: &mut Message, trace: &Trace) {
         .iter()
         .fold(trace.began, |at, stretch| at + stretch.spent);
     scope.message(2, |span| {
-        span.head(trace, trace.span_id, None);
+        span.head(trace, trace.span_id, trace.caller);
         span.body(account.method, SERVER, trace.began, ended);
         span.attribute(9, "leasehold.code", Value::Text(account.code));
         if let Some(path) = account.read_path {
@@ -86,7 +88,8 @@ fn spans(scope: &mut Message, trace: &Trace) {
                 status.number(3, ERROR);
             });
         }
-        span.fixed32(16, FLAGS);
+        let flags = trace.caller.map_or(FLAGS, |_| FLAGS_REMOTE);
+        span.fixed32(16, flags);
     });
     let mut began = trace.began;
     for (id, stretch) in (trace.span_id + 1..).zip(&account.stretches) {
@@ -221,6 +224,7 @@ mod tests {
         let read = Trace {
             id: TraceId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
             span_id: 0x1112_1314_1516_1718,
+            caller: None,
             began: Duration::new(1_700_000_000, 123_456_789),
             account: Account {
                 method: "range",
@@ -237,6 +241,7 @@ mod tests {
         let failed = Trace {
             id: TraceId(0xfffe_fdfc),
             span_id: u64::MAX >> 1,
+            caller: None,
             began: Duration::from_secs(1_700_000_001),
             account: Account {
                 method: "put",
