@@ -31,7 +31,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::api::{Error, ErrorKind, TraceParent, TxnRequest};
+use crate::api::{Error, ErrorKind, Priority, TraceParent, TxnRequest};
 use crate::client::{
     Client, ConnectOptions, DeleteOptions, DeleteResponse, GetOptions, GetResponse, PutOptions,
     PutResponse, TxnOptions, TxnResponse, WatchOptions, Watcher,
@@ -107,6 +107,14 @@ impl BlockingClient {
     #[must_use]
     pub fn with_traceparent(&self, parent: TraceParent) -> Self {
         let client = self.client.with_traceparent(parent);
+        let runtime = self.runtime.clone();
+        Self { client, runtime }
+    }
+
+    /// This client with a priority, as [`Client::with_priority`].
+    #[must_use]
+    pub fn with_priority(&self, priority: Priority) -> Self {
+        let client = self.client.with_priority(priority);
         let runtime = self.runtime.clone();
         Self { client, runtime }
     }

@@ -19,6 +19,7 @@ mod lease_report;
 mod limits;
 mod member;
 mod nested;
+mod priority;
 mod request;
 mod response;
 mod snapshot;
@@ -61,6 +62,7 @@ pub use self::member::{
     ClusterInfo, Member, MemberAddRequest, MemberDetails, MemberInfo, MemberUpdateRequest,
     MembersResponse, Membership,
 };
+pub use self::priority::Priority;
 pub use self::request::{Call, Consistency, Request, SessionCall};
 pub use self::response::{ReadInfo, ReadPath, Response, ResponseBody, ResponseHeader};
 pub use self::snapshot::{SnapshotCall, SnapshotReply};

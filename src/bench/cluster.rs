@@ -135,6 +135,7 @@ impl OwnCluster {
             connect_timeout: Duration::from_secs(5),
             exactly_once: false,
             traceparent: None,
+            priority: crate::api::Priority::Normal,
         };
         let mut nodes = Vec::new();
         for (number, addresses) in addresses.iter().enumerate() {

@@ -15,7 +15,7 @@ use super::contexts::{Context, Contexts, ContextsError, DEV};
 use super::failure::Failure;
 use super::password;
 use super::runtime::{DevCluster, RuntimeDirectory, RuntimeError};
-use crate::api::{Consistency, Error, ErrorKind, Request, Response, Secret, TraceParent};
+use crate::api::{Consistency, Error, ErrorKind, Priority, Request, Response, Secret, TraceParent};
 use crate::client::{Client, SrvDiscovery, WatchOptions, Watcher};
 
 /// Makes connections.
@@ -88,6 +88,8 @@ pub struct Target {
     pub exactly_once: bool,
     /// The trace that the requests are a part of.
     pub traceparent: Option<TraceParent>,
+    /// How much they matter.
+    pub priority: Priority,
 }
 
 /// What to log in with.
@@ -294,6 +296,7 @@ impl Target {
             connect_timeout: context.connect_timeout.unwrap_or(timeout),
             exactly_once: global.exactly_once,
             traceparent: global.traceparent,
+            priority: global.priority.into(),
         })
     }
 }

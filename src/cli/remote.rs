@@ -46,6 +46,7 @@ impl Connector for Sdk {
             Some(parent) => client.with_traceparent(parent),
             None => client,
         };
+        let client = client.with_priority(target.priority);
         Ok(SdkConnection { client })
     }
 }

@@ -1,7 +1,7 @@
 //! What the requests of a client say of themselves.
 
 use super::Client;
-use crate::api::TraceParent;
+use crate::api::{Priority, TraceParent};
 use crate::wire::RequestContext;
 
 impl Client {
@@ -28,9 +28,42 @@ impl Client {
         Self {
             context: RequestContext {
                 trace_parent: Some(parent),
+                ..self.context
             },
             ..self.clone()
         }
+    }
+
+    /// This client, whose requests matter so much to it: those of [`Priority::Low`] are the first that a
+    /// node refuses when it has more than it can serve, and are then made again, within their deadlines, as
+    /// any are that a node refuses for that. It shares everything with this client. Renewals of leases are
+    /// never refused for it, watches and reads under the leader lease neither.
+    ///
+    /// ```
+    /// # leasehold::client::examples::run(async |client| {
+    /// use leasehold::api::Priority;
+    /// use leasehold::client::GetOptions;
+    ///
+    /// let patient = client.with_priority(Priority::Low);
+    /// let all = patient.get("", Some(GetOptions::new().with_all_keys())).await?;
+    /// println!("{} keys", all.count);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn with_priority(&self, priority: Priority) -> Self {
+        Self {
+            context: RequestContext {
+                priority,
+                ..self.context
+            },
+            ..self.clone()
+        }
+    }
+
+    /// How much the requests of this client matter: [`Priority::Normal`] without [`Client::with_priority`].
+    pub fn priority(&self) -> Priority {
+        self.context.priority
     }
 
     /// The place in a trace that the requests of this client name; `None` for a client without

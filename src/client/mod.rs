@@ -136,7 +136,8 @@ const AUTO_SYNC_MIN: Duration = Duration::from_millis(100);
 const CONNECT_STAGGER: Duration = Duration::from_millis(100);
 
 /// A connection to a cluster. Cheap to clone: all clones are one client, as are those
-/// [with a namespace](Client::with_namespace) or [in a trace](Client::with_traceparent).
+/// [with a namespace](Client::with_namespace), [in a trace](Client::with_traceparent), or [with a
+/// priority](Client::with_priority).
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,

@@ -36,6 +36,7 @@ use crate::client::options::RetryPolicy;
 use crate::client::pool::Pool;
 use crate::client::retry_rule::RetryRule;
 use crate::client::session::Ticket;
+use crate::client::throttle::Throttle;
 use crate::sync::Mutex;
 use crate::transport::ConnectionLost;
 use crate::types::{BootstrapId, NodeId};
@@ -506,14 +507,15 @@ impl Router {
             },
         };
         let concerned = frame.call.request.spec().is_throttled;
-        if concerned && let Err(error) = self.admit(&link) {
+        let priority = progress.context.priority;
+        if concerned && let Err(error) = self.admit(link.throttle(priority)) {
             return self.refused(error, address, &link, progress);
         }
         let repeats = progress.failed.safety() != Safety::Once;
         let least = link.newest().least(progress.may_fall_back);
         let answer = link.call(&progress.context, frame, repeats, deadline).await;
         if concerned && let Ok(answer) = &answer {
-            link.throttle().answered(answer.as_ref().err());
+            link.throttle(priority).answered(answer.as_ref().err());
         }
         match answer {
             Ok(Ok(response)) if response.header.revision < least => {
@@ -590,9 +592,8 @@ impl Router {
         Verdict::Again(error, next)
     }
 
-    /// Whether more may be sent on this connection, which has had refusals lately.
-    fn admit(&self, link: &Link) -> Result<(), Error> {
-        let throttle = link.throttle();
+    /// Whether more may be sent on a connection with this throttle, which may have had refusals lately.
+    fn admit(&self, throttle: &Throttle) -> Result<(), Error> {
         if !throttle.is_counting() {
             return Ok(());
         }

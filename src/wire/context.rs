@@ -8,22 +8,28 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use crate::api::TraceParent;
+use crate::api::{Priority, TraceParent};
 use crate::wire::codec::{CONTEXT_BYTES_MAX, Frame, Kind};
 
 /// Tags of entries. The numbers are for ever.
 const TRACE_PARENT: u8 = 1;
+const PRIORITY: u8 = 2;
+
+/// Numbers of priorities, for ever. A reader takes one that it does not know for the usual one, which has none.
+const LOW: u8 = 1;
 
 /// The bytes of a [`TraceParent`]: trace, span, flags.
 const TRACE_PARENT_BYTES: usize = 16 + 8 + 1;
 /// Room for all entries that are written.
-const WRITTEN_BYTES_MAX: usize = 2 + TRACE_PARENT_BYTES;
+const WRITTEN_BYTES_MAX: usize = 2 + TRACE_PARENT_BYTES + 2 + 1;
 
 /// What goes with a request. A request that says nothing of itself is sent without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestContext {
     /// The trace that it is a part of.
     pub trace_parent: Option<TraceParent>,
+    /// How much it matters.
+    pub priority: Priority,
 }
 
 impl RequestContext {
@@ -52,8 +58,18 @@ impl RequestContext {
     /// # Errors
     /// Its value is none of its tag.
     fn read(&mut self, tag: u8, value: &[u8]) -> Result<(), &'static str> {
-        if tag == TRACE_PARENT {
-            self.trace_parent = Some(trace_parent(value).ok_or("no traceparent")?);
+        match tag {
+            TRACE_PARENT => self.trace_parent = Some(trace_parent(value).ok_or("no traceparent")?),
+            PRIORITY => {
+                let [number] = value else {
+                    return Err("no priority");
+                };
+                self.priority = match *number {
+                    LOW => Priority::Low,
+                    _ => Priority::Normal,
+                };
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -65,6 +81,10 @@ impl Serialize for RequestContext {
         if let Some(parent) = &self.trace_parent {
             let (trace_id, span_id) = (parent.trace_id(), parent.span_id());
             entries.push(TRACE_PARENT, &[&trace_id, &span_id, &[parent.flags()]]);
+        }
+        match self.priority {
+            Priority::Normal => {}
+            Priority::Low => entries.push(PRIORITY, &[&[LOW]]),
         }
         serializer.serialize_bytes(&entries.bytes[..entries.length])
     }
@@ -158,10 +178,14 @@ mod tests {
     fn what_a_newer_client_says_beside_is_passed_over() {
         let context = RequestContext {
             trace_parent: Some(parent()),
+            priority: Priority::Low,
         };
-        let newer = [entry(200, b"news"), parent_entry(), entry(0, b"")].concat();
+        let low = entry(2, &[1]);
+        let newer = [entry(200, b"news"), parent_entry(), entry(0, b""), low].concat();
         assert_eq!(read(&newer).unwrap(), context);
         assert!(read(&entry(200, b"news")).unwrap().is_empty());
+        let newer = read(&entry(2, &[77])).unwrap();
+        assert_eq!(newer.priority, Priority::Normal, "a priority to come");
         assert!(read(b"").unwrap().is_empty());
     }
 
@@ -175,6 +199,7 @@ mod tests {
         assert!(read(&zero).is_err(), "ids are not zero");
         let long = entry(1, &[7; TRACE_PARENT_BYTES + 1]);
         assert!(read(&long).is_err(), "a value has one length");
+        assert!(read(&entry(2, b"")).is_err() && read(&entry(2, &[1, 1])).is_err());
         let most = entry(200, &[0; CONTEXT_BYTES_MAX - 2]);
         assert!(read(&most).is_ok());
         assert!(read(&[most, entry(201, b"")].concat()).is_err());

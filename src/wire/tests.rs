@@ -4,9 +4,9 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, KeyValue, Limits, PutRequest, RangeRequest, RangeResponse,
-    ReadInfo, ReadPath, Request, Response, ResponseBody, ResponseHeader, SessionCall, TraceParent,
-    WatchMessage,
+    Call, Consistency, Error, ErrorKind, KeyValue, Limits, Priority, PutRequest, RangeRequest,
+    RangeResponse, ReadInfo, ReadPath, Request, Response, ResponseBody, ResponseHeader,
+    SessionCall, TraceParent, WatchMessage,
 };
 use crate::raft::{
     APPEND_WEIGHT_MAX, Append, Configuration, Entry, Envelope, Heartbeat, MEMBERS_MAX, Message,
@@ -117,6 +117,7 @@ fn context_frame() -> ContextFrame {
     ContextFrame {
         context: RequestContext {
             trace_parent: Some(TraceParent::new([7; 16], [8; 8], 1).unwrap()),
+            priority: Priority::Low,
         },
         frame: put_frame(1, 3),
     }
@@ -267,7 +268,7 @@ fn the_bytes_of_each_kind_are_these_for_ever() {
         ),
         (
             encoded(&context_frame()),
-            "33000000060100476505b71b01190707070707070707070707070707070708080808080808080101d00f000001ac02020101036b65790376767601000000",
+            "360000000601001a29b1f81e01190707070707070707070707070707070708080808080808080102010101d00f000001ac02020101036b65790376767601000000",
         ),
         (
             encoded(&ForwardReply {

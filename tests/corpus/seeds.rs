@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use leasehold::api::{
     Call, ClusterInfo, CompactionRequest, Compare, CompareOp, Consistency, DeleteRangeRequest,
     Error, ErrorKind, Event, EventKind, KeyRange, KeyValue, LeaseGrantRequest, LeaseRef,
-    MemberInfo, PutRequest, RangeRequest, RangeResponse, Request, Response, ResponseBody,
+    MemberInfo, Priority, PutRequest, RangeRequest, RangeResponse, Request, Response, ResponseBody,
     ResponseHeader, SessionCall, SnapshotCall, TXN_PARTS_MAX, TraceParent, TxnOp, TxnRequest,
     WatchMessage, WatchRequest,
 };
@@ -111,6 +111,7 @@ fn traced() -> ContextFrame {
     ContextFrame {
         context: RequestContext {
             trace_parent: TraceParent::new([7; 16], [8; 8], 1).ok(),
+            priority: Priority::Low,
         },
         frame: call(Request::Put(put())),
     }

@@ -39,7 +39,7 @@ use self::mirror::MirrorArgs;
 use self::offline::OfflineCommand;
 use self::snapshot::SnapshotCommand;
 use super::runtime::DevName;
-use crate::api::{Consistency, Error, TraceParent};
+use crate::api::{Consistency, Error, Priority, TraceParent};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -205,6 +205,34 @@ pub struct GlobalArgs {
     /// those that they would have sent anyway
     #[arg(long, global = true, value_name = "TRACEPARENT", value_parser = parse_traceparent)]
     pub traceparent: Option<TraceParent>,
+    /// How much the requests matter: an overloaded node refuses those of low priority first
+    #[arg(
+        long,
+        global = true,
+        env = "LEASEHOLD_PRIORITY",
+        value_name = "PRIORITY",
+        default_value = "normal"
+    )]
+    pub priority: PriorityName,
+}
+
+/// How much a request matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PriorityName {
+    /// Refused first
+    Low,
+    /// The usual one
+    #[default]
+    Normal,
+}
+
+impl From<PriorityName> for Priority {
+    fn from(name: PriorityName) -> Self {
+        match name {
+            PriorityName::Low => Self::Low,
+            PriorityName::Normal => Self::Normal,
+        }
+    }
 }
 
 /// Output format.

@@ -209,6 +209,7 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         connect_timeout: Duration::from_secs(5),
         exactly_once: false,
         traceparent: None,
+        priority: api::Priority::Normal,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -30,7 +30,7 @@ use super::runtime::{
     Claim, DevCluster, DevName, RuntimeDirectory, RuntimeError, TEMPORARY_PREFIX,
 };
 use super::signals::Stop;
-use crate::api::{ErrorKind, ResponseBody, StatusResponse};
+use crate::api::{ErrorKind, Priority, ResponseBody, StatusResponse};
 use crate::pki::{self, Authority, IdentityFiles, LEAF_LIFE, PEER_CA_FILE};
 use crate::types::Role;
 
@@ -185,6 +185,7 @@ impl DevSetup {
             connect_timeout: Duration::from_secs(1),
             exactly_once: false,
             traceparent: None,
+            priority: Priority::Normal,
         }
     }
 }

@@ -22,7 +22,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseBody, WatchRequest,
+    Call, Consistency, Error, ErrorKind, Outcome, Priority, Request, Response, ResponseBody,
+    WatchRequest,
 };
 use crate::client::deadline::now;
 use crate::client::measure::Presence;
@@ -91,6 +92,8 @@ pub(super) struct Link {
     /// The leader to which the node takes requests of this connection; 0 for none.
     forwards_to: AtomicU64,
     throttle: Throttle,
+    /// The same of requests of low priority, whose refusals say nothing about the others.
+    low_throttle: Throttle,
     _presence: Presence,
     /// Ends with the link.
     _tasks: JoinSet<()>,
@@ -146,6 +149,7 @@ impl Link {
             is_logged_in: AtomicBool::new(false),
             forwards_to: AtomicU64::new(0),
             throttle: Throttle::default(),
+            low_throttle: Throttle::default(),
             _presence: Presence::connection(),
             _tasks: tasks,
         })
@@ -182,9 +186,12 @@ impl Link {
         self.member_id
     }
 
-    /// The throttle of this connection.
-    pub(super) fn throttle(&self) -> &Throttle {
-        &self.throttle
+    /// What throttles requests of this priority on this connection.
+    pub(super) fn throttle(&self, priority: Priority) -> &Throttle {
+        match priority {
+            Priority::Low => &self.low_throttle,
+            Priority::Normal => &self.throttle,
+        }
     }
 
     /// Whether the node has authenticated the client beyond its certificate.

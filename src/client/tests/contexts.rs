@@ -1,7 +1,7 @@
 //! What requests say of themselves arrives with them, and with no others.
 
 use super::*;
-use crate::api::TraceParent;
+use crate::api::{Priority, TraceParent};
 
 const TEXT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -42,6 +42,57 @@ fn the_requests_of_a_traced_client_name_its_trace_and_those_of_its_original_do_n
         );
         client.get("k", None).await.unwrap();
         assert!(node.heard().pop().unwrap().context.is_empty());
+    });
+}
+
+#[test]
+fn a_priority_arrives_with_each_request_and_what_is_refused_for_it_holds_no_others_up() {
+    run(async {
+        let authority = Authority::new();
+        // Refuses what is put under `low`, for ever.
+        let answers = healthy("n1");
+        let node = fake(&authority, "n1", move |number, frame| {
+            match &frame.call.request {
+                Request::Put(put) if put.key == "low" => {
+                    refuse(ErrorKind::SlowDown { retry_after_ms: 1 })
+                }
+                _ => answers(number, frame),
+            }
+        });
+        let retry = RetryPolicy {
+            attempts_max: 3,
+            ..RetryPolicy::default()
+        };
+        let client = connect_with(&[&node], options(&authority).with_retry(retry)).await;
+        let low = client.with_priority(Priority::Low);
+        let parent: TraceParent = TEXT.parse().unwrap();
+        let both = low.with_traceparent(parent).with_priority(Priority::Low);
+        assert_eq!(
+            (client.priority(), both.priority()),
+            (Priority::Normal, Priority::Low)
+        );
+        both.put("k", "v", None).await.unwrap();
+        let heard = node.heard().pop().unwrap().context;
+        assert_eq!(
+            (heard.priority, heard.trace_parent),
+            (Priority::Low, Some(parent))
+        );
+        for _ in 0..100 {
+            let refused = low.put("low", "v", None).await.unwrap_err();
+            assert!(
+                matches!(refused.kind, ErrorKind::SlowDown { .. }),
+                "{refused}"
+            );
+        }
+        for _ in 0..50 {
+            client.put("k", "v", None).await.unwrap();
+        }
+        let heard = node.heard();
+        assert_eq!(heard.last().unwrap().context.priority, Priority::Normal);
+        assert!(heard.iter().all(|heard| match &heard.frame.call.request {
+            Request::Put(put) if put.key == "low" => heard.context.priority == Priority::Low,
+            _ => true,
+        }));
     });
 }
 

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::grpc;
 use super::options::EtcdOptions;
 use crate::api::{
-    AuthRequest, Call, Consistency, Error, ErrorKind, Outcome, Request, Response, ResponseHeader,
-    Secret,
+    AuthRequest, Call, Consistency, Error, ErrorKind, Outcome, Priority, Request, Response,
+    ResponseHeader, Secret,
 };
 use crate::etcd::convert;
 use crate::etcd::errors::{
@@ -52,6 +52,7 @@ const AROUND_BYTES: usize = 512 << 10;
 const TOKEN: HeaderName = HeaderName::from_static("token");
 const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const PRIORITY: HeaderName = HeaderName::from_static("leasehold-priority");
 const CONSISTENCY: HeaderName = HeaderName::from_static("leasehold-consistency");
 
 /// One call of a client.
@@ -100,7 +101,7 @@ impl Caller {
             is_limited_by_client: given.is_some_and(|given| given <= longest),
             needs_leader: has_leader == Some(b"true"),
             consistency: consistency(headers)?,
-            context: context(headers),
+            context: context(headers)?,
         })
     }
 
@@ -109,7 +110,10 @@ impl Caller {
     pub(super) fn again(&self) -> Self {
         Self {
             deadline: now() + PATIENCE,
-            context: RequestContext::default(),
+            context: RequestContext {
+                trace_parent: None,
+                ..self.context
+            },
             ..self.clone()
         }
     }
@@ -404,13 +408,26 @@ fn consistency(headers: &HeaderMap) -> Result<Option<Consistency>, Status> {
 
 /// What the headers of a call say of its requests. A `traceparent` that does not read is passed over, as W3C
 /// asks, and so are several, none of which is better than the others.
-fn context(headers: &HeaderMap) -> RequestContext {
+///
+/// # Errors
+/// It asks for a priority that there is not.
+fn context(headers: &HeaderMap) -> Result<RequestContext, Status> {
     let mut given = headers.get_all(TRACE_PARENT).iter();
     let only = given.next().filter(|_| given.next().is_none());
     let text = only.and_then(|value| value.to_str().ok());
-    RequestContext {
+    Ok(RequestContext {
         trace_parent: text.and_then(|text| text.trim().parse().ok()),
-    }
+        priority: match headers.get(PRIORITY).map(HeaderValue::as_bytes) {
+            None | Some(b"normal") => Priority::Normal,
+            Some(b"low") => Priority::Low,
+            Some(_) => {
+                return Err(Status::new(
+                    Code::InvalidArgument,
+                    "leasehold-priority is none of low and normal",
+                ));
+            }
+        },
+    })
 }
 
 #[cfg(test)]
@@ -452,7 +469,7 @@ mod tests {
             for text in texts {
                 headers.append(TRACE_PARENT, HeaderValue::from_static(text));
             }
-            context(&headers).trace_parent
+            context(&headers).unwrap().trace_parent
         };
         let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent = read(&[text]).unwrap();
@@ -461,6 +478,19 @@ mod tests {
         assert_eq!(read(&["", ""]), None);
         assert_eq!(read(&["00-zz"]), None);
         assert_eq!(read(&[text, text]), None);
+    }
+
+    #[test]
+    fn the_priority_of_a_call_is_read() {
+        let read = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(PRIORITY, HeaderValue::from_static(text))]);
+            context(&headers).map(|context| context.priority)
+        };
+        assert_eq!(read("low"), Ok(Priority::Low));
+        assert_eq!(read("normal"), Ok(Priority::Normal));
+        for text in ["", "high", "LOW"] {
+            assert_eq!(read(text).unwrap_err().code, Code::InvalidArgument);
+        }
     }
 
     #[test]

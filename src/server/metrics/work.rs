@@ -30,6 +30,8 @@ labels! {
         Storage = "storage",
         /// Its user makes more requests a second than one may.
         User = "user",
+        /// It has a low priority, and half of the room for its class is taken.
+        Priority = "priority",
     }
 }
 

@@ -5,7 +5,9 @@
 //! waits. So there is one [`Backlog`] for all connections, of requests that wait for the log, the state or
 //! a scan, and each [`Class`] may fill it up to a limit of its own: keep-alives all of it, reads three
 //! quarters, writes half, scans a quarter. A request that does not fit is answered `SlowDown` and has had
-//! no effect. Reads under the lease never wait here.
+//! no effect. Reads under the lease never wait here. A request of low priority finds half of the room of its
+//! class, so that it is refused before any other; a keep-alive has all of its own, whatever it says. No
+//! priority stands above the usual one: every client would claim it.
 //!
 //! The length of a queue alone says nothing about time: a backlog that a fast node works off in a moment
 //! is minutes of a slow one. So the limit of writes falls to what the node has lately served within
@@ -16,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::api::Class;
+use crate::api::{Class, Priority};
+use crate::server::metrics::Rejection;
 use crate::sync::Mutex;
 
 /// Writes should not wait longer.
@@ -28,6 +31,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 const ROOM_MIN: usize = 256;
 /// The limit rises by this part at a time.
 const RISE_PART: usize = 2;
+/// Requests of low priority have this part of the room of their class.
+const LOW_PART: usize = 2;
 /// The shortest and the longest time after which a refused client may retry.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -65,6 +70,8 @@ struct ServedWrite {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BacklogFull {
     pub(crate) retry_after: Duration,
+    /// One of the usual priority would have had room.
+    pub(crate) is_for_priority: bool,
 }
 
 /// The place of one request in the backlog, released when dropped.
@@ -74,6 +81,16 @@ pub(crate) struct BacklogPermit {
     class: Class,
     /// How many waited when it was taken.
     waiting: usize,
+}
+
+impl BacklogFull {
+    /// Why it was refused, as the metrics say it.
+    pub(crate) fn reason(&self) -> Rejection {
+        match self.is_for_priority {
+            true => Rejection::Priority,
+            false => Rejection::Waiting,
+        }
+    }
 }
 
 impl Backlog {
@@ -88,21 +105,24 @@ impl Backlog {
         })
     }
 
-    /// A permit for a request of `class`, if there is room.
-    pub(crate) fn enter(self: &Arc<Self>, class: Class) -> Result<BacklogPermit, BacklogFull> {
-        let mark = self.mark(class);
+    /// A permit for a request of `class` that matters so much, if there is room.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        class: Class,
+        priority: Priority,
+    ) -> Result<BacklogPermit, BacklogFull> {
+        let usual = self.mark(class);
+        let mark = match priority {
+            Priority::Low if class != Class::KeepAlive => usual / LOW_PART,
+            _ => usual,
+        };
         let enter = |waiting: usize| (waiting < mark).then_some(waiting + 1);
         let entered = self
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
-        let Ok(before) = entered else {
-            if class == Class::Write {
-                self.window().was_full = true;
-            }
-            let last = Duration::from_nanos(self.sojourn.load(Ordering::Relaxed));
-            return Err(BacklogFull {
-                retry_after: last.clamp(RETRY_MIN, RETRY_MAX),
-            });
+        let before = match entered {
+            Ok(before) => before,
+            Err(waiting) => return Err(self.full(class, waiting < usual)),
         };
         self.by_class[class as usize].fetch_add(1, Ordering::Relaxed);
         Ok(BacklogPermit {
@@ -110,6 +130,19 @@ impl Backlog {
             class,
             waiting: before + 1,
         })
+    }
+
+    /// A request of `class` is refused.
+    fn full(&self, class: Class, is_for_priority: bool) -> BacklogFull {
+        // Whatever its priority: else the limit would not rise where all that comes has the low one.
+        if class == Class::Write {
+            self.window().was_full = true;
+        }
+        let last = Duration::from_nanos(self.sojourn.load(Ordering::Relaxed));
+        BacklogFull {
+            retry_after: last.clamp(RETRY_MIN, RETRY_MAX),
+            is_for_priority,
+        }
     }
 
     /// How many requests may wait before one more of `class` is refused.
@@ -211,7 +244,7 @@ mod tests {
     use super::*;
 
     fn fill(backlog: &Arc<Backlog>, class: Class) -> Vec<BacklogPermit> {
-        std::iter::from_fn(|| backlog.enter(class).ok()).collect()
+        std::iter::from_fn(|| backlog.enter(class, Priority::Normal).ok()).collect()
     }
 
     #[test]
@@ -231,14 +264,14 @@ mod tests {
             assert_eq!(places.len(), mark, "{class:?}");
         }
         for class in Class::ALL {
-            assert!(backlog.enter(class).is_err(), "{class:?}");
+            assert!(backlog.enter(class, Priority::Normal).is_err(), "{class:?}");
         }
         // One place at the top: only keep-alives reach so far.
         places.pop();
         for class in [Class::Scan, Class::Write, Class::Read] {
-            assert!(backlog.enter(class).is_err(), "{class:?}");
+            assert!(backlog.enter(class, Priority::Normal).is_err(), "{class:?}");
         }
-        assert!(backlog.enter(Class::KeepAlive).is_ok());
+        assert!(backlog.enter(Class::KeepAlive, Priority::Normal).is_ok());
         places.clear();
         for class in Class::ALL {
             assert_eq!(backlog.waiting(class), 0, "{class:?}");
@@ -251,7 +284,7 @@ mod tests {
         let backlog = Backlog::new(1000);
         let writes = fill(&backlog, Class::Write);
         assert_eq!(writes.len(), 500);
-        assert!(backlog.enter(Class::Scan).is_err());
+        assert!(backlog.enter(Class::Scan, Priority::Normal).is_err());
         assert_eq!(fill(&backlog, Class::Read).len(), 250);
         assert_eq!(fill(&backlog, Class::KeepAlive).len(), 500);
     }
@@ -274,6 +307,34 @@ mod tests {
         assert_eq!(next_room(8000, 8192, served(100, 400), true), 8192);
         // Neither fast nor slow: as it is.
         assert_eq!(next_room(400, 8192, served(200, 400), true), 400);
+    }
+
+    #[test]
+    fn what_matters_little_is_refused_at_half_of_the_room_and_renewals_never_for_that() {
+        for (class, mark) in [
+            (Class::Scan, 250),
+            (Class::Write, 500),
+            (Class::Read, 750),
+            (Class::KeepAlive, 1000),
+        ] {
+            let backlog = Backlog::new(1000);
+            let low = |_| backlog.enter(class, Priority::Low).ok();
+            let taken: Vec<_> = (0..1001).map_while(low).collect();
+            let expected = match class {
+                Class::KeepAlive => mark,
+                _ => mark / 2,
+            };
+            assert_eq!(taken.len(), expected, "{class:?}");
+            let refused = backlog.enter(class, Priority::Low).unwrap_err();
+            assert_eq!(refused.is_for_priority, class != Class::KeepAlive);
+            // The usual ones find the room that they always had, and no more.
+            let rest = fill(&backlog, class);
+            assert_eq!(taken.len() + rest.len(), mark, "{class:?}");
+            let refused = backlog.enter(class, Priority::Normal).unwrap_err();
+            assert!(!refused.is_for_priority);
+            let refused = backlog.enter(class, Priority::Low).unwrap_err();
+            assert!(!refused.is_for_priority, "there is no room for any");
+        }
     }
 
     #[test]
@@ -307,7 +368,7 @@ mod tests {
         let backlog = Backlog::new(16);
         let now = crate::server::metrics::stopwatch();
         let full = fill(&backlog, Class::Write);
-        let refused = backlog.enter(Class::Write).unwrap_err();
+        let refused = backlog.enter(Class::Write, Priority::Normal).unwrap_err();
         assert_eq!(refused.retry_after, RETRY_MIN);
         for place in full {
             place.served(now + WINDOW, Duration::from_millis(700));
@@ -316,7 +377,7 @@ mod tests {
             place.served(now + WINDOW * 3, Duration::from_millis(700));
         }
         let _full = fill(&backlog, Class::Write);
-        let refused = backlog.enter(Class::Write).unwrap_err();
+        let refused = backlog.enter(Class::Write, Priority::Normal).unwrap_err();
         assert_eq!(refused.retry_after, Duration::from_millis(700));
     }
 }

@@ -214,10 +214,15 @@ impl Session {
             self.reject(frame, class, reason, &kind, RETRY_AFTER);
             return false;
         }
-        let permit = match self.shared.limits.backlog.enter(class) {
+        let permit = match self
+            .shared
+            .limits
+            .backlog
+            .enter(class, timing.arrival.context.priority)
+        {
             Ok(permit) => permit,
             Err(full) => {
-                self.reject(frame, class, Rejection::Waiting, &kind, full.retry_after);
+                self.reject(frame, class, full.reason(), &kind, full.retry_after);
                 return false;
             }
         };

@@ -100,6 +100,7 @@ impl Arrival {
         let joined = self.joined.as_ref();
         RequestContext {
             trace_parent: joined.map_or(self.context.trace_parent, JoinedTrace::beyond),
+            ..self.context
         }
     }
 }

@@ -60,6 +60,9 @@ pub(super) fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
         Rejection::Storage => {
             "the disk of this node does not keep up with what is written: retry later"
         }
+        Rejection::Priority => {
+            "this node is busy, and has no room for what has a low priority: retry later"
+        }
         Rejection::User => {
             "this user makes more requests a second than limits.max_request_rate_per_user allows at \
              this node: retry later"

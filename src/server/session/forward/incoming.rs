@@ -177,8 +177,8 @@ impl Stream {
         }
         let checked = sessions.check_ahead(spec.class);
         checked.map_err(|reason| slow_down(reason, RETRY_AFTER))?;
-        let permit = sessions.limits.backlog.enter(spec.class);
-        let permit = permit.map_err(|full| slow_down(Rejection::Waiting, full.retry_after))?;
+        let permit = sessions.limits.backlog.enter(spec.class, context.priority);
+        let permit = permit.map_err(|full| slow_down(full.reason(), full.retry_after))?;
         let reserved = sessions.limits.budget.take(bytes + REQUEST_BYTES);
         let reserved = reserved.ok_or_else(|| slow_down(Rejection::Memory, RETRY_AFTER))?;
         let arrived = stopwatch();
