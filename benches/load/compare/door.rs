@@ -6,11 +6,10 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::bench::cluster::{ClusterPlan, OwnCluster};
+use leasehold::bench::cluster::OwnCluster;
 use leasehold::bench::generator;
 use leasehold::bench::keep_alive::{self, Renewals};
 use leasehold::bench::load::Keys;
@@ -28,7 +27,7 @@ use super::rows::{
     self, GapGoal, GapRow, Goal, LEASED, Row, STALE, Spread, gap, get, micros, of, put, ratio_text,
     text, throughput,
 };
-use super::{BUSY, KEYS, Options, TIMEOUT, VALUE_BYTES, aside};
+use super::{BUSY, KEYS, Options, TIMEOUT, VALUE_BYTES, aside, has_etcd};
 use crate::arguments::{CompareArgs, GapCase};
 use crate::etcd::{Echo, EtcdCluster, EtcdConnector, EtcdProber};
 use crate::gap::{GapReport, Subject, Turns};
@@ -252,24 +251,13 @@ struct Results {
 
 async fn measure(options: &Options<'_>) -> Result<Results, Failure> {
     let progress = Progress::new(false);
-    let mut report = Report::begin();
-    if options.load_before.is_some() {
-        report.heading.load_average_before = options.load_before;
-    }
+    let mut report = options.begin_report();
     let mut gaps = GapReport::begin();
-    let plan = ClusterPlan {
-        program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold")),
-        parent: options.data.to_owned(),
-        settings: Vec::new(),
-        has_etcd_port: true,
-    };
+    let plan = options.cluster(&[], true);
     let mut door = Door(OwnCluster::start(&plan).await?);
-    let mut etcd = match EtcdCluster::program() {
-        Some(_) => Some(EtcdCluster::start(options.data, &[]).await?),
-        None => {
-            progress.say("there is no etcd here: SKIPPED, leasehold is measured alone");
-            None
-        }
+    let mut etcd = match has_etcd() {
+        true => Some(EtcdCluster::start(options.data, &[]).await?),
+        false => None,
     };
     let ours = Side::find(&door.endpoints(), door.0.pids()).await?;
     let (version, theirs) = match &etcd {

@@ -87,6 +87,25 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// A report that has begun, with the load from before anything ran.
+    fn begin_report(&self) -> Report {
+        let mut report = Report::begin();
+        if self.load_before.is_some() {
+            report.heading.load_average_before = self.load_before;
+        }
+        report
+    }
+
+    /// A cluster of ours, of the binary that was built beside this one.
+    fn cluster(&self, settings: &[(&str, &str)], has_etcd_port: bool) -> ClusterPlan {
+        ClusterPlan {
+            program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold")),
+            parent: self.data.to_owned(),
+            settings: owned(settings),
+            has_etcd_port,
+        }
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.only.is_none_or(|only| name.contains(only))
     }
@@ -144,6 +163,19 @@ pub(crate) fn run(arguments: &CompareArgs, out: &mut impl io::Write) -> Result<(
     Ok(out.flush()?)
 }
 
+/// Whether there is an etcd to compare with; says so if there is none.
+fn has_etcd() -> bool {
+    let is_there = EtcdCluster::program().is_some();
+    if !is_there {
+        // Not as progress: a log must contain it, too.
+        let _ = writeln!(
+            io::stderr(),
+            "compare: there is no etcd here: SKIPPED, leasehold is measured alone"
+        );
+    }
+    is_there
+}
+
 /// Everything that was found.
 struct Results {
     /// Each row with its runs, ours and etcd's.
@@ -159,26 +191,11 @@ struct Results {
 
 async fn measure(options: &Options<'_>) -> Result<Results, Failure> {
     let progress = Progress::new(false);
-    let has_etcd = EtcdCluster::program().is_some();
-    if !has_etcd {
-        // Not as progress: a log must contain it, too.
-        let _ = writeln!(
-            io::stderr(),
-            "compare: there is no etcd here: SKIPPED, leasehold is measured alone"
-        );
-    }
-    let mut report = Report::begin();
-    if options.load_before.is_some() {
-        report.heading.load_average_before = options.load_before;
-    }
+    let has_etcd = has_etcd();
+    let mut report = options.begin_report();
     let mut gaps_report = GapReport::begin();
     let mut fast_gaps = GapReport::begin();
-    let plan = |settings: &[(&str, &str)]| ClusterPlan {
-        program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold")),
-        parent: options.data.to_owned(),
-        settings: owned(settings),
-        has_etcd_port: false,
-    };
+    let plan = |settings: &[(&str, &str)]| options.cluster(settings, false);
     let mut ours = OwnCluster::start(&plan(&[])).await?;
     let mut theirs = match has_etcd {
         true => Some(EtcdCluster::start(options.data, &[]).await?),
