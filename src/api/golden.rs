@@ -40,7 +40,7 @@ fn the_bytes_of_every_request_are_pinned() {
         range: KeyRange::Until(text("m")),
         limit: 7,
         keys_only: true,
-        count_only: false,
+        count: RangeCount::All,
         revision: 10,
         sort_target: SortTarget::Value,
         sort_order: SortOrder::Descend,
@@ -48,6 +48,14 @@ fn the_bytes_of_every_request_are_pinned() {
         max_mod_revision: 2,
         min_create_revision: 3,
         max_create_revision: 4,
+    };
+    let counting = |count| {
+        let key = text("k");
+        Request::Range(RangeRequest {
+            key,
+            count,
+            ..RangeRequest::default()
+        })
     };
     let put = PutRequest {
         key: text("k"),
@@ -110,6 +118,14 @@ fn the_bytes_of_every_request_are_pinned() {
         (
             Request::Range(range),
             "00 016b 02016d 07 01 00 14 04 02 02 04 06 08",
+        ),
+        (
+            counting(RangeCount::Only),
+            "00 016b 00 00 00 01 00 00 00 00 00 00 00",
+        ),
+        (
+            counting(RangeCount::ToLimit),
+            "00 016b 00 00 00 02 00 00 00 00 00 00 00",
         ),
         (Request::Put(put), "01 016b 0176 01 00 01 02016e"),
         (Request::DeleteRange(delete), "02 016b 03 01"),

@@ -63,7 +63,7 @@ fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
 /// Read one key or a range of keys.
 ///
 /// Steps, in this order as in etcd: read and count the range at the revision, filter, sort, apply
-/// the limit.
+/// the limit. A request that [names no order](SortOrder::None) may be an exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeRequest {
     /// The key, or the start of the range.
@@ -74,8 +74,8 @@ pub struct RangeRequest {
     pub limit: u64,
     /// Leave values out of the reply.
     pub keys_only: bool,
-    /// Return no keys either, only their count.
-    pub count_only: bool,
+    /// Which keys are counted; whether any are returned.
+    pub count: RangeCount,
     /// Read the store as it was at this revision; 0 means the current one. Refused with
     /// [`ErrorKind::Compacted`](super::ErrorKind::Compacted) or
     /// [`ErrorKind::FutureRevision`](super::ErrorKind::FutureRevision) if it cannot be read.
@@ -97,23 +97,17 @@ pub struct RangeRequest {
 impl RangeRequest {
     /// Whether this reads the current record of one key, which takes a single lookup.
     pub fn is_point(&self) -> bool {
-        self.range == KeyRange::Single
-            && self.revision == 0
-            && self.min_mod_revision == 0
-            && self.max_mod_revision == 0
-            && self.min_create_revision == 0
-            && self.max_create_revision == 0
+        self.range == KeyRange::Single && self.revision == 0 && !self.is_filtered()
+    }
+
+    /// Whether the reply holds no keys, only their number.
+    pub fn is_count_only(&self) -> bool {
+        self.count == RangeCount::Only
     }
 
     /// Whether the reply holds every key from the first one on, as far as it goes: nothing is sorted or filtered.
     pub(crate) fn is_in_key_order_and_whole(&self) -> bool {
-        let filters = [
-            self.min_mod_revision,
-            self.max_mod_revision,
-            self.min_create_revision,
-            self.max_create_revision,
-        ];
-        self.sort().is_none() && filters == [0; 4] && !self.count_only
+        self.sort().is_none() && !self.is_filtered() && !self.is_count_only()
     }
 
     /// Whether `kv` passes the filters.
@@ -139,6 +133,24 @@ impl RangeRequest {
         }
     }
 
+    /// Whether the limit is applied before what it leaves is sorted: see [`SortOrder::None`].
+    pub(crate) fn is_cut_before_sorting(&self) -> bool {
+        self.limit > 0
+            && self.sort_order == SortOrder::None
+            && self.sort_target != SortTarget::Key
+            && !self.is_filtered()
+    }
+
+    fn is_filtered(&self) -> bool {
+        let filters = [
+            self.min_mod_revision,
+            self.max_mod_revision,
+            self.min_create_revision,
+            self.max_create_revision,
+        ];
+        filters != [0; 4]
+    }
+
     pub(crate) fn sorts_by_value(&self) -> bool {
         self.sort_target == SortTarget::Value
     }
@@ -160,10 +172,34 @@ pub enum SortTarget {
     Value,
 }
 
+/// Which keys of a range are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RangeCount {
+    /// All keys of the range, whatever limit and filters, as in etcd. What is beyond the limit is walked over
+    /// for its number alone.
+    #[default]
+    All,
+    /// All keys of the range, and none is returned.
+    Only,
+    /// Those up to the end of the reply. If the reply [is cut](RangeResponse::more), the range holds at least as
+    /// many; otherwise it holds just as many. So a short reply in key order costs the same, however long its range
+    /// is. What is filtered or sorted has to be looked for.
+    ToLimit,
+}
+
+impl RangeCount {
+    /// Whether the number in a reply is that of the whole range: not if the reply is cut and only its keys are counted.
+    pub(crate) fn is_whole(self, is_cut: bool) -> bool {
+        self != Self::ToLimit || !is_cut
+    }
+}
+
 /// The direction in which a range is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SortOrder {
-    /// Unspecified: key order, or ascending when sorting by anything else, as in etcd.
+    /// Unspecified: key order, or ascending when sorting by anything else, as in etcd. Then, as there, the
+    /// limit is applied first unless the request filters: of one key more than the limit, the first ones by
+    /// key, those are left that sort first. Name an order to get the first ones of the whole range.
     #[default]
     None,
     /// The smallest first.
@@ -281,7 +317,8 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     /// More keys match: the limit, or the maximum size of a reply, was reached.
     pub more: bool,
-    /// The number of keys in the range, regardless of limit and filters.
+    /// The number of keys in the range, whatever limit and filters. If the reply is cut and the request counts
+    /// [to the limit](RangeCount::ToLimit), the number of keys in the reply.
     pub count: u64,
 }
 

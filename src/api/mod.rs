@@ -48,8 +48,8 @@ pub use self::error::{Error, ErrorKind, Outcome, Tries};
 pub use self::fence::{Fence, last_ahead_of};
 pub use self::key::{
     CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, KeyRange, KeyValue, PutRequest,
-    PutResponse, PutWithNewLeaseResponse, RangePage, RangeRequest, RangeResponse, SortOrder,
-    SortTarget, successor,
+    PutResponse, PutWithNewLeaseResponse, RangeCount, RangePage, RangeRequest, RangeResponse,
+    SortOrder, SortTarget, successor,
 };
 pub use self::lease::{
     KEEP_ALIVE_LEASES_MAX, LEASE_NAME_BYTES_MAX, LEASE_PAGE_MAX, LeaseGrantRequest,

@@ -269,7 +269,7 @@ impl Request {
             Weight::Large => true,
             Weight::ByContent => match self {
                 Self::Put(put) | Self::PutWithNewLease(_, put) => put.value.len() >= LARGE_BYTES,
-                Self::Range(range) => range.range != KeyRange::Single && !range.count_only,
+                Self::Range(range) => range.range != KeyRange::Single && !range.is_count_only(),
                 Self::DeleteRange(delete) => delete.range != KeyRange::Single,
                 Self::Txn(txn) => txn_weight(txn).is_none_or(|bytes| bytes >= LARGE_BYTES),
                 _ => true,

@@ -75,7 +75,7 @@ pub fn validate(request: &Request, limits: &Limits) -> Result<(), Error> {
 
 fn validate_page(range: &RangeRequest, limits: &Limits) -> Result<(), Error> {
     validate_read(range, limits)?;
-    if range.count_only || range.sort().is_some() {
+    if range.is_count_only() || range.sort().is_some() {
         return Err(Error::not_applied(
             ErrorKind::InvalidArgument,
             "a range read page by page is in key order and cannot be counted: request it in one \

@@ -21,7 +21,7 @@ use super::meta::Progress;
 use super::mvcc::Write;
 use super::record_hash::ContentHash;
 use super::store::{Fault, Space, Store};
-use super::{access, alarms, clients, compaction, lease, lease_end, meta, mvcc, txn};
+use super::{access, alarms, clients, compaction, etcd_urls, lease, lease_end, meta, mvcc, txn};
 
 /// Applies the entry `id` to `store`. `command` is `None` for entries that carry none: a leader's
 /// no-op, a change of membership.
@@ -163,14 +163,23 @@ fn execute<S: Store>(
             progress.space_alarm = alarm;
             Ok(silent(progress, Ok(())))
         }
+        Command::SetEtcdUrls(members) => {
+            etcd_urls::set(store, members)?;
+            Ok(silent(progress, Ok(())))
+        }
         Command::RaiseVersion { version } => {
-            if version > meta::cluster_version(store)? {
-                let (key, record) = meta::version_record(version);
-                store.put(Space::Meta, key, record)?;
-            }
+            raise_version(store, version)?;
             Ok(silent(progress, Ok(())))
         }
     }
+}
+
+fn raise_version<S: Store>(store: &mut HashedStore<'_, S>, version: u16) -> Result<(), S::Error> {
+    if version > meta::cluster_version(store)? {
+        let (key, record) = meta::version_record(version);
+        store.put(Space::Meta, key, record)?;
+    }
+    Ok(())
 }
 
 /// Opens a session, if its author may have one.

@@ -97,6 +97,9 @@ pub enum Command {
         /// The identity and members.
         info: ClusterInfo,
     },
+    /// Records where etcd's clients reach the members, which are these: what each has said, empty if it has no
+    /// such port, or nothing if its leader has not heard of it.
+    SetEtcdUrls(Vec<(NodeId, Option<String>)>),
 }
 
 /// A checkpoint of one lease.
@@ -472,6 +475,14 @@ mod tests {
                     },
                 },
                 "01 0a 06 05 00",
+            ),
+            (
+                Command::SetEtcdUrls(vec![
+                    (NodeId(300), Some("u".into())),
+                    (NodeId(2), Some(String::new())),
+                    (NodeId(3), None),
+                ]),
+                "01 0b 03 ac02 01 0175 02 01 00 03 00",
             ),
             (
                 Command::Write {

@@ -7,7 +7,7 @@
 //! until compaction gives them up (`compaction.rs`). Several operations may be one write, under
 //! conditions (`txn.rs`).
 //!
-//! [`apply`] is the only function that changes the state. It is total and deterministic: it sees
+//! `apply` is the only function that changes the state. It is total and deterministic: it sees
 //! the entry's index and term, the command, and the store, and nothing else, least of all a clock
 //! (T8). Writes that carry a session are applied exactly once (`clients.rs`), and every change
 //! keeps a hash of the whole state up to date, by which replicas and restarts check themselves
@@ -27,6 +27,7 @@ mod apply;
 mod clients;
 mod command;
 mod compaction;
+mod etcd_urls;
 mod events;
 mod hash;
 mod keys;
@@ -61,6 +62,7 @@ pub use command::{Operation, Reply, ends_many_leases};
 pub use compaction::{
     CompactionBudget, CompactionProgress, CompactionStep, compact_step, compacted,
 };
+pub use etcd_urls::etcd_urls;
 pub use events::{Change, KeyChanges, changes_from, changes_of, key_changes};
 pub use hash::{content_hash, scan};
 pub use keys::KEY_BYTES_MAX;

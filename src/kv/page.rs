@@ -21,7 +21,7 @@ const STEP_KEYS: usize = 128;
 /// What the frame of a reply and the page's own numbers take, at most.
 const FRAME_BYTES: usize = 512;
 
-/// The first page of what `request` asks for. Ignores its sort and `count_only`.
+/// The first page of what `request` asks for. Ignores its sort and `count`.
 ///
 /// # Errors
 /// The outer error is the store's and is fatal for the reader. Inside, the revision is compacted or
@@ -39,12 +39,9 @@ pub fn page<V: View>(
         revision: scan.revision(),
         ..RangePage::default()
     };
-    // A step may go beyond its bytes by one record, so room is left for the largest.
-    let largest = limits.key_bytes_max + limits.value_bytes_max;
-    let step_weight = STEP_KEYS * weight(&crate::api::KeyValue::default());
-    let room = limits
-        .reply_bytes_max
-        .saturating_sub(FRAME_BYTES + largest + step_weight);
+    // The key where the next page begins is in the reply, too.
+    let beside = limits.key_bytes_max.saturating_add(FRAME_BYTES);
+    let room = limits.reply_bytes_max.saturating_sub(beside);
     let (mut bytes, mut keys, mut looked) = (0, 0, 0);
     loop {
         let budget = ScanBudget {
@@ -57,8 +54,15 @@ pub fn page<V: View>(
         };
         keys += chunk.keys;
         looked += chunk.bytes;
-        bytes += chunk.kvs.iter().map(weight).sum::<usize>();
-        page.kvs.extend(chunk.kvs);
+        for kv in chunk.kvs {
+            bytes += weight(&kv);
+            // A step may go beyond its bytes, and a page always gets on.
+            if bytes > room && !page.kvs.is_empty() {
+                page.next = Some(kv.key);
+                return Ok(Ok(page));
+            }
+            page.kvs.push(kv);
+        }
         let is_enough = request.limit > 0 && page.kvs.len() as u64 >= request.limit;
         if chunk.finished || is_enough {
             return Ok(Ok(page));

@@ -1,8 +1,8 @@
 //! How many keys are in ranges that were read, at revisions that do not change any more.
 //!
-//! A reply says how many keys its range holds, which beyond its limit takes a walk over the rest. But a client that
-//! reads page by page goes on after the last key, at the same revision: what is left there is what was there
-//! before, less what the page held. So a list of any length costs one walk, and not one for each page.
+//! A reply says how many keys its range holds if it is asked to, which beyond its limit takes a walk over the rest.
+//! But a client that reads page by page goes on after the last key, at the same revision: what is left there is what
+//! was there before, less what the page held. So a list of any length costs one walk, and not one for each page.
 //!
 //! What is kept is bounded, oldest first out, and only of ranges that are worth it.
 
@@ -45,7 +45,7 @@ impl RangeCounts {
 
     /// Learns from what was found in a store at revision `current`.
     pub fn note(&mut self, request: &RangeRequest, current: i64, found: &RangeResponse) {
-        if found.count < WORTH_KEYS {
+        if found.count < WORTH_KEYS || !request.count.is_whole(found.more) {
             return;
         }
         let counted = CountedRange::of(request, current);

@@ -15,10 +15,10 @@ use super::store::{Space, View};
 ///
 /// The reply holds as many keys as `request.limit` and `limits.reply_bytes_max` allow, but always
 /// the first one; in key order, a caller who goes on after the last key gets to the end. `count` is
-/// exact in any case: what does not fit, and what the request filters out, is still counted. That
-/// takes a walk over all keys of the range (some tenths of a microsecond each on disk), so do not
-/// run it on a thread that must not block; take the steps one by one instead, with a [`Scan`] and a
-/// [`RangeReply`]. Memory is bounded by the reply, sorted or not.
+/// exact unless the request counts to its limit: what does not fit, and what the request filters
+/// out, is still counted. That takes a walk over all keys of the range (some tenths of a microsecond
+/// each on disk), so do not run it on a thread that must not block; take the steps one by one
+/// instead, with a [`Scan`] and a [`RangeReply`]. Memory is bounded by the reply, sorted or not.
 ///
 /// # Errors
 /// The outer error is the store's and is fatal for the reader. Inside, the revision is compacted or
@@ -80,7 +80,7 @@ fn point<V: View>(view: &V, request: &RangeRequest) -> Result<RangeResponse, V::
         return Ok(response);
     };
     response.count = 1;
-    if !request.count_only {
+    if !request.is_count_only() {
         let mut kv = record::key_value(request.key.clone(), record)?;
         if request.keys_only {
             kv.value = Bytes::new();
@@ -173,11 +173,12 @@ impl RangeReply {
                 (first.into_kvs(self.keys_only), more)
             }
         };
-        RangeResponse {
-            kvs,
-            more,
-            count: scan.count(),
-        }
+        let count = match scan.counting().is_whole(more) {
+            true => scan.count(),
+            // How far it went beyond the reply depends on its steps.
+            false => kvs.len() as u64,
+        };
+        RangeResponse { kvs, more, count }
     }
 }
 

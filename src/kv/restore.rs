@@ -27,7 +27,7 @@ use super::hash::HashedStore;
 use super::lease::Lease;
 use super::meta::Progress;
 use super::store::{Space, Span, Store};
-use super::{lease, meta};
+use super::{etcd_urls, lease, meta};
 
 /// Turns `store` into the initial state of a new cluster, with its revision raised by `leap`. With
 /// a `leap` of 0 history is kept, and watchers do not learn of the restore. The result is the same
@@ -40,6 +40,7 @@ pub fn reset_identity<S: Store>(store: &mut S, leap: i64) -> Result<Progress, S:
     let mut store = HashedStore::begin(store)?;
     store.take(Space::Meta, &meta::cluster_key())?;
     store.take(Space::Meta, &meta::bootstrap_key())?;
+    store.take(Space::Meta, &etcd_urls::key())?;
     for key in keys(&store, Space::Clients)? {
         store.take(Space::Clients, &key)?;
     }

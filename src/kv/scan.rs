@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 
-use crate::api::{Error, KeyValue, RangeRequest};
+use crate::api::{Error, KeyValue, RangeCount, RangeRequest};
 
 use super::record::{Record, key_value};
 use super::store::{Space, Span, View};
@@ -106,8 +106,9 @@ impl Scan {
             past => past,
         };
         let room = match request.limit {
-            // Which are the first is not known before all are seen.
             0 => u64::MAX,
+            limit if request.is_cut_before_sorting() => limit.saturating_add(1),
+            // Which are the first is not known before all are seen.
             _ if request.sort().is_some() => u64::MAX,
             limit => limit,
         };
@@ -126,13 +127,18 @@ impl Scan {
     /// The range holds so many keys at this revision: they need not be counted, unless the walk has to look at
     /// each of them for something else.
     pub(super) fn know(&mut self, count: u64) {
-        let is_for_count = self.request.count_only || self.request.is_in_key_order_and_whole();
-        self.known = is_for_count.then_some(count);
+        let is_for_count = self.request.is_count_only() || self.request.is_in_key_order_and_whole();
+        // It must not say more than a walk to the limit would.
+        let is_asked_for = self.request.count.is_whole(true);
+        self.known = (is_for_count && is_asked_for).then_some(count);
     }
 
-    /// What is left would only be counted, and that is known.
+    /// What is left would only be counted, and that is known or not asked for.
     fn is_settled(&self) -> bool {
-        self.known.is_some() && (self.room == 0 || self.request.count_only)
+        if !self.request.count.is_whole(self.more) {
+            return true;
+        }
+        self.known.is_some() && (self.room == 0 || self.request.is_count_only())
     }
 
     /// The revision that is read.
@@ -145,9 +151,15 @@ impl Scan {
         self.known.unwrap_or(self.count)
     }
 
+    /// Which keys it counts.
+    pub(super) fn counting(&self) -> RangeCount {
+        self.request.count
+    }
+
     /// Whether some were left out that the request asks for, because of its limit.
     pub fn more(&self) -> bool {
-        let is_cut = self.is_settled() && !self.request.count_only && self.count() > self.count;
+        let is_cut =
+            self.is_settled() && !self.request.is_count_only() && self.count() > self.count;
         self.more || is_cut
     }
 
@@ -156,9 +168,10 @@ impl Scan {
         self.rest.from()
     }
 
-    /// Hands out nothing from here on, and only counts.
+    /// Hands out nothing from here on, although there is more, and only counts.
     pub fn only_count(&mut self) {
         self.room = 0;
+        self.more = true;
     }
 
     /// Continues within `budget`, reading `view`.
@@ -290,7 +303,7 @@ impl Scan {
     /// A key of the range, as it is at the revision.
     fn take(&mut self, chunk: &mut Chunk, mut kv: KeyValue) {
         self.count += 1;
-        if self.request.count_only || !self.request.admits(&kv) {
+        if self.request.is_count_only() || !self.request.admits(&kv) {
             return;
         }
         if self.room == 0 {

@@ -55,6 +55,9 @@ pub enum Input {
     /// The cluster versions that a member supports; `None` once it is disconnected, because it may
     /// return with another release.
     PeerVersions(NodeId, Option<VersionRange>),
+    /// Where etcd's clients reach a member, or this node, as it says; empty if they do not. `None` once it is
+    /// disconnected, because it may say another thing to another leader.
+    EtcdUrl(NodeId, Option<String>),
 }
 
 /// What a node must know about an installed snapshot.

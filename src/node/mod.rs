@@ -13,6 +13,7 @@
 mod compaction;
 mod compactor;
 mod corruption_checker;
+mod etcd_urls;
 mod io;
 mod lease_queries;
 mod lease_tracker;
@@ -26,6 +27,7 @@ mod proposals;
 mod quota;
 pub mod recovery;
 mod requests;
+mod said_urls;
 mod snapshots;
 mod space_report;
 mod state_check;
@@ -73,6 +75,7 @@ use corruption_checker::CorruptionChecker;
 use lease_queries::Leases;
 use pending::PendingRequests;
 use pending_members::PendingMembers;
+use said_urls::SaidUrls;
 use space_report::KnownSpace;
 use versions::Upgrade;
 use view::SharedConfiguration;
@@ -139,6 +142,7 @@ pub struct Node {
     checker: CorruptionChecker,
     space: KnownSpace,
     upgrade: Upgrade,
+    etcd_urls: SaidUrls,
     /// For [`Node::view`].
     shared_configuration: SharedConfiguration,
 }
@@ -169,6 +173,7 @@ impl Node {
             compactor: Compactor::new(options.auto_compaction),
             checker: CorruptionChecker::default(),
             upgrade: Upgrade::default(),
+            etcd_urls: SaidUrls::default(),
             pending: PendingRequests::new(options.waiting_max),
             proposals: Proposals::default(),
             leases: Leases::new(options.leases, &options.timing),
@@ -231,6 +236,7 @@ impl Node {
             Input::AskForReadLeases(asks) => self.consensus.ask_for_read_leases(now, asks),
             Input::Space(report) => self.judge_space(now, report),
             Input::PeerVersions(peer, versions) => self.upgrade.heard(peer, versions),
+            Input::EtcdUrl(member, url) => self.etcd_urls.heard(member, url),
             Input::Tick => {
                 self.consensus.handle(now, raft::Input::Tick);
                 self.answer_transfers();
@@ -241,6 +247,7 @@ impl Node {
             }
         }
         self.raise_version(now);
+        self.record_etcd_urls(now);
         self.follow_leadership(now);
         if is_tick {
             self.tend_leases(now);

@@ -120,6 +120,7 @@ fn takes_room(command: &Command) -> bool {
         | Command::ContinueLeaseEnds { .. }
         | Command::CheckHash
         | Command::RaiseVersion { .. }
+        | Command::SetEtcdUrls(_)
         | Command::SetSpaceAlarm(_) => false,
     }
 }

@@ -117,6 +117,9 @@ pub enum ConnectionLost {
     /// The other side closed it during the TLS handshake or right after.
     #[error("the other side refused the TLS handshake: {0}")]
     Tls(String),
+    /// The other side gave it up during the handshake.
+    #[error("the other side gave up during the handshake")]
+    GivenUp,
     /// Any other cause.
     #[error("the connection broke: {0}")]
     Other(String),
@@ -143,6 +146,12 @@ impl ConnectionLost {
             }
             quinn::ConnectionError::TransportError(error) if crypto_alert(error.code).is_some() => {
                 Self::Tls(error.reason.clone())
+            }
+            // A close that no code explains before the handshake is complete (RFC 9000, section 10.2.3).
+            quinn::ConnectionError::ConnectionClosed(close)
+                if close.error_code == quinn::TransportErrorCode::APPLICATION_ERROR =>
+            {
+                Self::GivenUp
             }
             other => Self::Other(other.to_string()),
         }

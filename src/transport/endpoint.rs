@@ -20,8 +20,8 @@ use crate::transport::connection::{
 use crate::transport::settings::{client_config, endpoint_config, server_config, server_crypto};
 use crate::transport::stats::is_worth_saying;
 use crate::transport::{
-    CloseCode, ConnectError, Connection, ConnectionFacts, HandshakeFailure, PeerIdentity, Port,
-    Tls, TransportStats,
+    CloseCode, ConnectError, Connection, ConnectionFacts, ConnectionLost, HandshakeFailure,
+    PeerIdentity, Port, Tls, TransportStats,
 };
 use crate::types::ClusterId;
 use crate::wire::FrameLimits;
@@ -620,12 +620,15 @@ impl IncomingConnection {
             }
             Err((failure, error)) => {
                 let count = shared.stats.count_failed(shared.port, failure);
-                if is_worth_saying(count) {
-                    tracing::warn!(
-                        port = shared.port.name(),
-                        %error,
-                        "incoming connection refused"
-                    );
+                let port = shared.port.name();
+                match &error {
+                    _ if !is_worth_saying(count) => {}
+                    // Of two calls that cross one is given up.
+                    ConnectError::Lost {
+                        lost: ConnectionLost::GivenUp,
+                        ..
+                    } => tracing::info!(port, %error, "incoming connection given up"),
+                    error => tracing::warn!(port, %error, "incoming connection refused"),
                 }
                 Err(error)
             }

@@ -43,6 +43,8 @@ pub(super) const CONTEXT_BYTES_MAX: usize = 256;
 const CONTEXT_LENGTH_BYTES: usize = 2;
 /// What a call or reply may have around the request or reply that `api::Limits` counts.
 const ENVELOPE_BYTES_MAX: usize = 4 << 10;
+/// The longest Raft frame is no shorter, whatever the limits of requests are.
+const RAFT_BYTES_MIN: usize = 2 << 20;
 /// Room set aside for a frame that has only begun to arrive; more is taken as more arrives, so a
 /// length that is merely claimed costs nothing.
 const FIRST_RESERVE_BYTES: usize = 4 << 10;
@@ -82,7 +84,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_byte(byte: u8) -> Option<Self> {
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::ClientHello,
             2 => Self::ServerHello,
@@ -134,10 +136,12 @@ impl Kind {
             Self::Standing => STANDING_BYTES_MAX,
             Self::StateChunk => STATE_CHUNK_BYTES_MAX,
             Self::Call => limits.call_bytes_max,
-            Self::ContextCall => limits.call_bytes_max + CONTEXT_BYTES_MAX + CONTEXT_LENGTH_BYTES,
+            Self::ContextCall => {
+                (limits.call_bytes_max).saturating_add(CONTEXT_BYTES_MAX + CONTEXT_LENGTH_BYTES)
+            }
             Self::Reply => limits.reply_bytes_max,
-            Self::Forward => limits.call_bytes_max + FORWARD_BYTES_MAX,
-            Self::ForwardReply => limits.reply_bytes_max + FORWARD_BYTES_MAX,
+            Self::Forward => limits.call_bytes_max.saturating_add(FORWARD_BYTES_MAX),
+            Self::ForwardReply => limits.reply_bytes_max.saturating_add(FORWARD_BYTES_MAX),
             Self::Watch => limits.watch_bytes_max,
             Self::Raft => limits.raft_bytes_max,
         }
@@ -159,25 +163,29 @@ pub struct FrameLimits {
 
 impl FrameLimits {
     /// The limits of an unconfigured server.
-    pub const DEFAULT: Self = Self {
-        call_bytes_max: Limits::DEFAULT.request_bytes_max + ENVELOPE_BYTES_MAX,
-        reply_bytes_max: Limits::DEFAULT.reply_bytes_max + ENVELOPE_BYTES_MAX,
-        watch_bytes_max: watch_bytes_max(&Limits::DEFAULT),
-        raft_bytes_max: 2 << 20,
-    };
+    pub const DEFAULT: Self = Self::of(&Limits::DEFAULT);
 
     /// What follows from the limits of requests: a Raft frame must hold any one request, and a reply a
-    /// chunk of a snapshot.
-    pub fn of(limits: &Limits) -> Self {
+    /// chunk of a snapshot. A client may lift its limits altogether.
+    pub const fn of(limits: &Limits) -> Self {
         Self {
-            call_bytes_max: limits.request_bytes_max + ENVELOPE_BYTES_MAX,
-            reply_bytes_max: limits.reply_bytes_max.max(CHUNK_BYTES_MAX) + ENVELOPE_BYTES_MAX,
+            call_bytes_max: limits.request_bytes_max.saturating_add(ENVELOPE_BYTES_MAX),
+            // A page of one record that fills it also names the key where the next one begins.
+            reply_bytes_max: larger(limits.reply_bytes_max, CHUNK_BYTES_MAX)
+                .saturating_add(limits.key_bytes_max)
+                .saturating_add(ENVELOPE_BYTES_MAX),
             watch_bytes_max: watch_bytes_max(limits),
-            raft_bytes_max: Self::DEFAULT
-                .raft_bytes_max
-                .max(limits.request_bytes_max + 2 * ENVELOPE_BYTES_MAX),
+            raft_bytes_max: larger(
+                RAFT_BYTES_MIN,
+                (limits.request_bytes_max).saturating_add(2 * ENVELOPE_BYTES_MAX),
+            ),
         }
     }
+}
+
+/// The larger one, where the trait's method cannot be called.
+const fn larger(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
 }
 
 /// One event must fit: what its key holds, and what it held before.

@@ -542,8 +542,8 @@ mod tests {
     use super::*;
     use crate::api;
     use crate::api::{
-        KeyRange, PutRequest, RangeRequest, RangeResponse, Request, SessionCall, SortOrder,
-        SortTarget,
+        KeyRange, PutRequest, RangeCount, RangeRequest, RangeResponse, Request, SessionCall,
+        SortOrder, SortTarget,
     };
     use crate::types::SessionId;
     use crate::wire::{Door, FrameReader, encode};
@@ -577,14 +577,19 @@ mod tests {
             Just((SortTarget::Value, SortOrder::Descend)),
         ];
         let filters = (revision(), revision(), revision(), revision(), revision());
-        (keys(), range, numbers(), flag(), flag(), sort, filters).prop_map(
-            |(key, range, limit, keys_only, count_only, sort, filters)| {
+        let count = prop_oneof![
+            8 => Just(RangeCount::All),
+            2 => Just(RangeCount::Only),
+            1 => Just(RangeCount::ToLimit),
+        ];
+        (keys(), range, numbers(), flag(), count, sort, filters).prop_map(
+            |(key, range, limit, keys_only, count, sort, filters)| {
                 Request::Range(RangeRequest {
                     key,
                     range,
                     limit,
                     keys_only,
-                    count_only,
+                    count,
                     revision: filters.0,
                     sort_target: sort.0,
                     sort_order: sort.1,
@@ -789,13 +794,15 @@ mod tests {
                 prop_assert_eq!(found, None);
                 return Ok(());
             };
-            let is_plain = range.is_point() && call.call.session.is_none();
+            let is_plain = range.is_point()
+                && range.count != RangeCount::ToLimit
+                && call.call.session.is_none();
             prop_assert_eq!(found.is_some(), is_plain);
             if let Some(read) = found {
                 prop_assert_eq!(read.request_id, call.request_id);
                 prop_assert_eq!(read.consistency, call.call.consistency);
                 prop_assert_eq!(read.min_revision, call.call.min_revision);
-                prop_assert_eq!(read.wanted, Projection::of(range.keys_only, range.count_only));
+                prop_assert_eq!(read.wanted, Projection::of(range.keys_only, range.is_count_only()));
                 prop_assert_eq!(read.key(&frame), &range.key[..]);
             }
         }
@@ -828,7 +835,10 @@ mod tests {
                 key: range.key.clone(),
                 limit: range.limit,
                 keys_only: range.keys_only,
-                count_only: range.count_only && !range.keys_only,
+                count: match range.is_count_only() && !range.keys_only {
+                    true => RangeCount::Only,
+                    false => RangeCount::All,
+                },
                 ..RangeRequest::default()
             };
             let point = PointCall {
@@ -836,7 +846,7 @@ mod tests {
                 consistency: call.call.consistency,
                 min_revision: call.call.min_revision,
                 key: &range.key,
-                wanted: Projection::of(range.keys_only, range.count_only),
+                wanted: Projection::of(range.keys_only, range.is_count_only()),
                 limit: range.limit,
             };
             let whole = ClientFrame {

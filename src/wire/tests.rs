@@ -620,6 +620,30 @@ fn the_largest_request_that_is_allowed_fits_its_frames() {
     assert!(FrameLimits::of(&lowered).reply_bytes_max > CHUNK_BYTES_MAX);
 }
 
+#[test]
+fn limits_that_are_lifted_altogether_hold_any_frame() {
+    let most = usize::MAX;
+    let lifted = FrameLimits::of(&Limits {
+        key_bytes_max: most,
+        value_bytes_max: most,
+        txn_ops_max: most,
+        request_bytes_max: most,
+        reply_bytes_max: most,
+    });
+    for kind in (0..=u8::MAX).filter_map(Kind::from_byte) {
+        assert!(kind.body_bytes_max(&lifted) > 0, "{kind:?}");
+    }
+    for kind in [
+        Kind::Call,
+        Kind::ContextCall,
+        Kind::Reply,
+        Kind::Watch,
+        Kind::Raft,
+    ] {
+        assert_eq!(kind.body_bytes_max(&lifted), most, "{kind:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

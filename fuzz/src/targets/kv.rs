@@ -508,7 +508,9 @@ impl Model {
                 self.leases.mark(*term, marks);
                 assert_eq!(reply.result, Ok(None));
             }
-            Command::ContinueLeaseEnds { .. } | Command::RaiseVersion { .. } => {
+            Command::ContinueLeaseEnds { .. }
+            | Command::RaiseVersion { .. }
+            | Command::SetEtcdUrls(_) => {
                 assert_eq!(reply.result, Ok(None));
             }
             Command::Write { .. } | Command::OpenSession { .. } => {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use leasehold::api::{
-    Error, ErrorKind, KeyRange, KeyValue, Limits, Outcome, RangeRequest, RangeResponse, SortOrder,
-    SortTarget,
+    Error, ErrorKind, KeyRange, KeyValue, Limits, Outcome, RangeCount, RangeRequest, RangeResponse,
+    SortOrder, SortTarget,
 };
 use leasehold::kv::{MemStore, Scan, ScanBudget};
 
@@ -71,12 +71,17 @@ impl History {
         };
         let found = found.as_ref().expect("this revision can be read");
         let all = within(state, &request.key, &request.range);
-        assert_eq!(found.count, all.len() as u64, "the count is exact");
-        if request.count_only {
+        let count = match found.more && request.count == RangeCount::ToLimit {
+            true => found.kvs.len(),
+            false => all.len(),
+        };
+        assert_eq!(found.count, count as u64, "the count is exact");
+        if request.is_count_only() {
             assert!(found.kvs.is_empty());
             return;
         }
         let mut expected = filtered(all, request);
+        expected.truncate(cut_before_sorting(request).unwrap_or(usize::MAX));
         sort(&mut expected, request);
         if request.keys_only {
             expected.iter_mut().for_each(|kv| kv.value = Bytes::new());
@@ -149,6 +154,19 @@ fn sort(kvs: &mut [KeyValue], request: &RangeRequest) {
     });
 }
 
+/// How many keys are sorted where a limit comes first, as in etcd: one more than it allows.
+fn cut_before_sorting(request: &RangeRequest) -> Option<usize> {
+    let bounds = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    let names_no_order = request.sort_order == SortOrder::None && bounds == [0; 4];
+    let is_sorted = request.sort_target != SortTarget::Key && request.limit != 0;
+    (names_no_order && is_sorted).then_some(request.limit as usize + 1)
+}
+
 /// A request for `key` and `range`, in whatever way.
 pub fn request(
     draw: &mut Draw<'_>,
@@ -161,7 +179,12 @@ pub fn request(
         range,
         limit: u64::from(draw.byte() % 4),
         keys_only: draw.bool(),
-        count_only: draw.one_in(4),
+        count: draw.of(&[
+            RangeCount::All,
+            RangeCount::All,
+            RangeCount::ToLimit,
+            RangeCount::Only,
+        ]),
         ..RangeRequest::default()
     };
     let shape = draw.byte();
@@ -241,17 +264,22 @@ impl Held {
             return Some(self);
         }
         let all = within(state, &self.request.key, &self.request.range);
-        assert_eq!(self.scan.count(), all.len() as u64);
+        if self.request.count != RangeCount::ToLimit || !self.scan.more() {
+            assert_eq!(self.scan.count(), all.len() as u64);
+        }
         let mut expected = filtered(all, &self.request);
         let sorted_by_who_asks = self.request.sort_target != SortTarget::Key
             || self.request.sort_order == SortOrder::Descend;
         let room = match self.request.limit {
-            _ if self.request.count_only => 0,
+            _ if self.request.is_count_only() => 0,
+            _ if cut_before_sorting(&self.request).is_some() => {
+                cut_before_sorting(&self.request).unwrap_or_default()
+            }
             _ if sorted_by_who_asks => usize::MAX,
             0 => usize::MAX,
             limit => limit as usize,
         };
-        let more = !self.request.count_only && expected.len() > room;
+        let more = !self.request.is_count_only() && expected.len() > room;
         assert_eq!(self.scan.more(), more);
         expected.truncate(room);
         if self.request.keys_only && self.request.sort_target != SortTarget::Value {

@@ -6,7 +6,7 @@
 //! ([`Policy`], published with the state), and a watch is judged again whenever the rules have
 //! changed.
 //!
-//! [`needs`] lists the permissions that each request needs, in one table without a default, and
+//! `needs` lists the permissions that each request needs, in one table without a default, and
 //! [`judge`] decides whether an identity has them. What no role permits is refused, and so are
 //! unknown users.
 //!

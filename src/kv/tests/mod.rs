@@ -900,3 +900,29 @@ proptest! {
         prop_assert_eq!(one_by_one, batched);
     }
 }
+
+#[test]
+fn the_record_of_etcds_urls_has_the_members_that_there_are_and_what_each_said_last() {
+    let mut machine = Machine::default();
+    let mut record = |members: &[(u64, Option<&str>)]| {
+        let member = |(id, said): &(u64, Option<&str>)| (NodeId(*id), said.map(str::to_owned));
+        let before = machine.progress().revision;
+        machine.run(&Command::SetEtcdUrls(members.iter().map(member).collect()));
+        assert_eq!(machine.progress().revision, before);
+        let found = etcd_urls(&machine.store).unwrap().into_iter();
+        found.map(|(id, url)| (id.0, url)).collect::<Vec<_>>()
+    };
+    let all = [(1, "a".to_owned()), (2, "b".to_owned())];
+    let said = [(1, Some("a")), (2, Some("b")), (3, Some("")), (4, None)];
+    assert_eq!(record(&said), all);
+    assert_eq!(record(&[(1, None), (2, None), (3, None)]), all);
+    // One that has its port no more, one that is no member any more, and both again.
+    assert_eq!(record(&[(1, Some("")), (2, None)]), all[1..]);
+    assert_eq!(record(&[(1, Some("a"))]), all[..1]);
+    assert_eq!(record(&[(1, None), (2, None)]), all[..1]);
+    assert_eq!(record(&[]), []);
+    // A state that becomes another cluster's has other members.
+    machine.run(&Command::SetEtcdUrls(vec![(NodeId(1), Some("a".into()))]));
+    reset_identity(&mut machine.store, 0).unwrap();
+    assert!(etcd_urls(&machine.store).unwrap().is_empty());
+}

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::api::{
-    Compare, CompareOp, CompareTarget, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest,
-    TxnResponse,
+    Compare, CompareOp, CompareTarget, RangeCount, SortOrder, SortTarget, TxnOp, TxnOpResponse,
+    TxnRequest, TxnResponse,
 };
 use crate::kv::replies::RUN;
 
@@ -213,7 +213,8 @@ impl Model {
             Command::ContinueLeaseEnds { .. }
             | Command::CheckHash
             | Command::SetSpaceAlarm(_)
-            | Command::RaiseVersion { .. } => (self.revision, Ok(None)),
+            | Command::RaiseVersion { .. }
+            | Command::SetEtcdUrls(_) => (self.revision, Ok(None)),
         }
     }
 
@@ -730,7 +731,7 @@ fn look(state: &State, request: &RangeRequest) -> RangeResponse {
         .cloned()
         .collect();
     let count = kvs.len() as u64;
-    if request.count_only {
+    if request.is_count_only() {
         return RangeResponse {
             count,
             ..RangeResponse::default()
@@ -743,6 +744,17 @@ fn look(state: &State, request: &RangeRequest) -> RangeResponse {
     }
     if request.max_create_revision != 0 {
         kvs.retain(|kv| kv.create_revision <= request.max_create_revision);
+    }
+    let bounds = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    let names_no_order = request.sort_order == SortOrder::None && bounds == [0; 4];
+    if names_no_order && request.sort_target != SortTarget::Key && request.limit != 0 {
+        // As etcd does it: what is sorted are the first ones by key, and one more.
+        kvs.truncate(request.limit as usize + 1);
     }
     let descending = request.sort_order == SortOrder::Descend;
     kvs.sort_by(|left, right| {
@@ -765,6 +777,10 @@ fn look(state: &State, request: &RangeRequest) -> RangeResponse {
             kv.value = Bytes::new();
         }
     }
+    let count = match request.count == RangeCount::ToLimit && more {
+        true => kvs.len() as u64,
+        false => count,
+    };
     RangeResponse { kvs, more, count }
 }
 

@@ -6,7 +6,7 @@ use crate::api::RangePage;
 const SMALL: Limits = Limits {
     key_bytes_max: 16,
     value_bytes_max: 100,
-    reply_bytes_max: 512 + 116 + 128 * 50 + 400,
+    reply_bytes_max: 512 + 16 + 1_200,
     ..Limits::DEFAULT
 };
 
@@ -112,6 +112,32 @@ fn a_page_is_bounded_in_what_it_looks_at_and_not_only_in_what_it_finds() {
     assert_eq!(keys(&read), ["k39999"]);
     assert_eq!(read.len(), 3);
     assert!(read[0].kvs.is_empty() && read[0].next.is_some());
+}
+
+/// Room was once left in every page for the largest record that there may be, which is all of it where the
+/// limits are as they come.
+#[test]
+fn a_page_is_filled_whatever_the_largest_record_may_be_and_holds_that_one_too() {
+    let limits = Limits::DEFAULT;
+    let mut machine = Machine::default();
+    for number in 0..1_000 {
+        machine.put(&format!("k{number:03}"), &"v".repeat(1_000));
+    }
+    machine.put("k500", &"v".repeat(limits.value_bytes_max));
+    let longest = format!("k{}", "y".repeat(limits.key_bytes_max - 1));
+    machine.put(&longest, "");
+    let mut asked = request("k", KeyRange::Prefix);
+    let mut found = Vec::new();
+    loop {
+        let page = page(&machine.store, &asked, &limits).unwrap().unwrap();
+        let encoded = postcard::to_allocvec(&page).unwrap();
+        assert!(encoded.len() + 64 <= limits.reply_bytes_max + limits.key_bytes_max);
+        found.push(page.kvs.len());
+        let Some(next) = page.next else { break };
+        asked.key = next;
+        asked.range = KeyRange::Until("l".into());
+    }
+    assert_eq!(found, [500, 1, 499 + 1]);
 }
 
 #[test]

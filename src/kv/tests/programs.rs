@@ -26,6 +26,7 @@ pub(crate) enum Step {
         marks: Vec<LeaseMark>,
         deposed: bool,
     },
+    EtcdUrls(Vec<(NodeId, Option<String>)>),
     Noop,
     Garbage(Vec<u8>),
 }
@@ -81,6 +82,7 @@ pub(crate) fn entries(steps: &[Step]) -> Vec<(LogId, Option<Bytes>)> {
                 term: Term(term - u64::from(*deposed)),
                 marks: marks.clone(),
             }),
+            Step::EtcdUrls(members) => Some(Command::SetEtcdUrls(members.clone())),
             Step::Noop | Step::Garbage(_) => None,
         };
         let bytes = match step {
@@ -226,6 +228,16 @@ fn an_alarm() -> impl Strategy<Value = Operation> {
     })
 }
 
+/// One of a few, and what it says.
+fn a_member() -> impl Strategy<Value = (NodeId, Option<String>)> {
+    let said = prop_oneof![
+        Just(None),
+        Just(Some(String::new())),
+        Just(Some("u".to_owned()))
+    ];
+    (0u64..3, said).prop_map(|(id, said)| (NodeId(id), said))
+}
+
 fn an_operation() -> impl Strategy<Value = Operation> {
     let compact =
         (0i64..30).prop_map(|revision| Operation::Compact(CompactionRequest::at(revision)));
@@ -266,6 +278,7 @@ pub(crate) fn programs(length: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (prop::collection::vec(a_mark(), 1..4), any::<bool>())
             .prop_map(|(marks, deposed)| Step::Mark { marks, deposed }),
         1 => (0u128..2).prop_map(Step::Bootstrap),
+        1 => prop::collection::vec(a_member(), 0..3).prop_map(Step::EtcdUrls),
         1 => Just(Step::Noop),
         1 => prop::collection::vec(any::<u8>(), 0..12).prop_map(Step::Garbage),
     ];

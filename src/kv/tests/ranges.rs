@@ -4,7 +4,7 @@ use super::programs::{a_key, a_range};
 use super::*;
 use std::cell::Cell;
 
-use crate::api::{SortOrder, SortTarget, successor};
+use crate::api::{RangeCount, SortOrder, SortTarget, successor};
 
 fn three_keys() -> Machine {
     let mut machine = Machine::default();
@@ -83,7 +83,7 @@ fn keys_only_and_count_only_leave_out_what_they_say() {
         let request = RangeRequest {
             key: text("a"),
             range,
-            count_only: true,
+            count: RangeCount::Only,
             ..RangeRequest::default()
         };
         let counted = read(&machine, &request, 1 << 20);
@@ -171,7 +171,7 @@ fn the_count_is_of_the_range_before_limit_and_filters() {
         },
         RangeRequest {
             max_mod_revision: 1,
-            count_only: true,
+            count: RangeCount::Only,
             ..all()
         },
         RangeRequest {
@@ -208,6 +208,38 @@ fn sorting_by_anything_but_the_key_means_ascending_unless_told_otherwise() {
         descending.reverse();
         assert_eq!(sorted(SortOrder::Descend), descending, "{target:?}");
     }
+}
+
+/// As etcd does it, whose clients find the same here. `c` sorts first by its value and is not among them.
+#[test]
+fn without_an_order_the_limit_is_applied_before_what_it_leaves_is_sorted() {
+    let mut machine = Machine::default();
+    for (key, value) in [("a", "3"), ("b", "2"), ("c", "1")] {
+        machine.put(key, value);
+    }
+    let request = |sort_order, min_mod_revision| RangeRequest {
+        limit: 1,
+        sort_target: SortTarget::Value,
+        sort_order,
+        min_mod_revision,
+        ..all()
+    };
+    let found = whole(&machine, &request(SortOrder::None, 0));
+    assert_eq!(
+        (names(&found), found.more, found.count),
+        (vec!["b".to_owned()], true, 3)
+    );
+    let found = whole(&machine, &request(SortOrder::Ascend, 0));
+    assert_eq!(
+        (names(&found), found.more, found.count),
+        (vec!["c".to_owned()], true, 3)
+    );
+    // A filter has to see all of them in any case.
+    let found = whole(&machine, &request(SortOrder::None, 1));
+    assert_eq!(
+        (names(&found), found.more, found.count),
+        (vec!["c".to_owned()], true, 3)
+    );
 }
 
 #[test]
@@ -307,7 +339,7 @@ fn a_point_is_one_key_as_it_is_now_and_nothing_else() {
     let point = RangeRequest {
         key: text("a"),
         limit: 3,
-        count_only: true,
+        count: RangeCount::Only,
         keys_only: true,
         sort_order: SortOrder::Descend,
         ..RangeRequest::default()
@@ -382,6 +414,84 @@ impl<'a> View for Counting<'a> {
     }
 }
 
+/// What `get_stream` reads: what a page costs does not depend on how many keys there are.
+#[test]
+fn a_page_that_counts_nothing_looks_at_little_more_than_it_has() {
+    let mut machine = Machine::default();
+    for key in 0..3_000 {
+        machine.put(&format!("k/{key:04}"), "v");
+    }
+    let request = RangeRequest {
+        key: Bytes::from_static(b"k/"),
+        range: KeyRange::Prefix,
+        limit: 500,
+        ..RangeRequest::default()
+    };
+    let store = Counting::new(&machine.store);
+    let found = page(&store, &request, &Limits::DEFAULT).unwrap().unwrap();
+    assert_eq!(found.kvs.len(), 500);
+    // It looks in steps of 128 keys, and at one record more than it takes.
+    assert!(store.records.get() <= 640, "{}", store.records.get());
+}
+
+#[test]
+fn a_range_that_is_not_counted_looks_at_one_key_beyond_its_limit() {
+    let mut machine = Machine::default();
+    for key in 0..3_000 {
+        machine.put(&format!("k/{key:04}"), "v");
+    }
+    let mut counts = RangeCounts::default();
+    let now = progress(&machine.store).unwrap().revision;
+    // Now and in the past, which are found elsewhere; what a reply of few bytes holds is no limit of the request.
+    for (limit, revision, reply_bytes_max, held) in [
+        (500, 0, 1 << 20, 500),
+        (500, now - 1, 1 << 20, 500),
+        (0, 0, 10_000, 166),
+        (0, 0, 1 << 20, 3_000),
+    ] {
+        let request = RangeRequest {
+            key: Bytes::from_static(b"k/"),
+            range: KeyRange::Prefix,
+            limit,
+            revision,
+            count: RangeCount::ToLimit,
+            ..RangeRequest::default()
+        };
+        let limits = Limits {
+            reply_bytes_max,
+            ..Limits::DEFAULT
+        };
+        let store = Counting::new(&machine.store);
+        // Not even if it is known how many there are: a reply follows from the state alone.
+        let found = counted_range(&store, &request, &limits, Some(3_000)).unwrap();
+        let found = found.unwrap();
+        assert_eq!(found.kvs.len(), held);
+        assert_eq!((found.count, found.more), (held as u64, held < 3_000));
+        let most = match limit {
+            0 => held + 1_024,
+            _ => held + 2,
+        };
+        assert!(store.records.get() <= most, "{}", store.records.get());
+        counts.note(&request, now, &found);
+    }
+    let whole = RangeRequest {
+        key: Bytes::from_static(b"k/"),
+        range: KeyRange::Prefix,
+        ..RangeRequest::default()
+    };
+    assert_eq!(counts.get(&whole, now), Some(3_000));
+    assert_eq!(
+        counts.get(
+            &RangeRequest {
+                revision: now - 1,
+                ..whole
+            },
+            now
+        ),
+        None
+    );
+}
+
 #[test]
 fn a_list_in_pages_costs_one_walk_and_each_page_counts_what_is_left() {
     let mut machine = Machine::default();
@@ -430,7 +540,7 @@ fn a_list_in_pages_costs_one_walk_and_each_page_counts_what_is_left() {
     assert_eq!(pages.len(), 5);
     assert!(pages.iter().all(|walked| *walked <= 502), "{pages:?}");
     let counted = RangeRequest {
-        count_only: true,
+        count: RangeCount::Only,
         revision: next.revision,
         ..next
     };
@@ -590,6 +700,14 @@ fn a_sort() -> impl Strategy<Value = (SortTarget, SortOrder)> {
     (target, order)
 }
 
+pub(super) fn a_count() -> impl Strategy<Value = RangeCount> {
+    prop_oneof![
+        Just(RangeCount::All),
+        Just(RangeCount::Only),
+        Just(RangeCount::ToLimit),
+    ]
+}
+
 /// Mostly 0, which leaves it open.
 fn a_bound() -> impl Strategy<Value = i64> {
     prop_oneof![4 => Just(0i64), 1 => 1i64..40]
@@ -600,18 +718,18 @@ pub(super) fn a_range_request() -> impl Strategy<Value = RangeRequest> {
     (
         (a_key(), a_range()),
         prop_oneof![Just(0u64), 1u64..5],
-        any::<(bool, bool)>(),
+        (any::<bool>(), a_count()),
         prop_oneof![Just(0i64), 0i64..45],
         a_sort(),
         bounds,
     )
         .prop_map(
-            |((key, range), limit, (keys_only, count_only), revision, sort, bounds)| RangeRequest {
+            |((key, range), limit, (keys_only, count), revision, sort, bounds)| RangeRequest {
                 key,
                 range,
                 limit,
                 keys_only,
-                count_only,
+                count,
                 revision,
                 sort_target: sort.0,
                 sort_order: sort.1,
@@ -730,7 +848,12 @@ proptest! {
         }
         let request = RangeRequest { sort_target: target, sort_order: order, limit, ..all() };
         let everything = RangeRequest { limit: 0, ..request.clone() };
-        let sorted = whole(&machine, &everything).kvs;
+        let mut sorted = whole(&machine, &everything).kvs;
+        if order == SortOrder::None && target != SortTarget::Key && limit > 0 {
+            let by_key = names(&whole(&machine, &all()));
+            let first = &by_key[..by_key.len().min(limit as usize + 1)];
+            sorted.retain(|kv| first.iter().any(|key| *key == kv.key));
+        }
         let found = read(&machine, &request, 512 + bytes);
         let limit = if limit == 0 { usize::MAX } else { limit as usize };
         let mut left = bytes;

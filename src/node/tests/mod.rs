@@ -1,5 +1,6 @@
 //! A node between invented disks, peers and clients.
 
+mod etcd_urls;
 mod leases;
 mod members;
 mod proposals;

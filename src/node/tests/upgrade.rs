@@ -71,6 +71,30 @@ fn the_version_waits_until_the_last_member_supports_it() {
     }
 }
 
+/// Until the last member knows the new version, those that do can go back to the release before.
+#[test]
+fn a_member_goes_back_to_the_old_release_before_the_version_is_raised() {
+    let mut world = World::of_releases(&[NEW, NEW, OLD]);
+    world.leader();
+    for (id, versions) in [(1, NEW), (2, NEW), (3, OLD)] {
+        world.tells(NodeId(id), Some(versions));
+    }
+    world.advance(1_000);
+    world.tells(NodeId(2), None);
+    world.becomes(NodeId(2), OLD, 0);
+    world.tells(NodeId(2), Some(OLD));
+    // The one that is newer now waits for two.
+    world.becomes(NodeId(3), NEW, 0);
+    world.tells(NodeId(3), Some(NEW));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [0, 0, 0]);
+    world.leader();
+    world.becomes(NodeId(2), NEW, 0);
+    world.tells(NodeId(2), Some(NEW));
+    world.advance(1_000);
+    assert_eq!(world.versions(), [1, 1, 1]);
+}
+
 #[test]
 fn a_member_that_is_not_connected_may_be_of_any_release() {
     let mut world = World::of_releases(&[NEW, NEW, NEW]);
