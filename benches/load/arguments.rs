@@ -92,6 +92,13 @@ where this user may; else the processes are paused and resumed.")]
 Three processes are started on loopback, with a network between them that delays each datagram by half \
 of a round trip.")]
     ReadLeases(ReadLeaseArgs),
+    /// Measure reads from a copy inside the program (CachedKv) and how stale they are, beside leased gets
+    #[command(after_help = "Examples:
+  cargo bench --bench load -- cached-reads
+  cargo bench --bench load -- cached-reads --keys 100000 --rate 2000 --duration 30s
+
+Three processes are started on loopback.")]
+    CachedReads(CachedReadArgs),
     /// Every load and every change of leaders on leasehold and etcd in turns: benches/compare.sh
     Compare(CompareArgs),
     /// Be the bare HTTP/2 echo that `compare --door` measures
@@ -286,6 +293,32 @@ pub(crate) struct ReadLeaseArgs {
     #[arg(long, value_name = "PER SECOND", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rate: u32,
     /// How long puts are measured each time, and reads for half of that
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
+    pub(crate) duration: Duration,
+    /// How the processes are started.
+    #[command(flatten)]
+    pub(crate) own: OwnClusterArgs,
+    /// No line per case on standard error
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// What is read from memory and from the leader.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CachedReadArgs {
+    /// Keys below the prefix
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) keys: u32,
+    /// Leased gets on their way at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) clients: u32,
+    /// Threads that read from memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) threads: u32,
+    /// Puts due in a second
+    #[arg(long, value_name = "PER SECOND", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rate: u32,
+    /// How long each way of reading is measured
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_length)]
     pub(crate) duration: Duration,
     /// How the processes are started.

@@ -1,5 +1,6 @@
 //! What measures clusters and other stores beside them: the loads of `leasehold bench` on etcd too, leases
-//! that end while leaders are killed, changes of leaders, overload, the transfer of snapshots, and the
+//! that end while leaders are killed, changes of leaders, overload, the transfer of snapshots, copies of
+//! keys inside the program, and the
 //! comparison of `benches/compare.sh`.
 //!
 //! `cargo bench --bench load -- --help`. The generator and its reports are the library's
@@ -14,6 +15,7 @@
 )]
 
 mod arguments;
+mod cached_reads;
 mod compare;
 mod cpu_share;
 mod etcd;

@@ -178,7 +178,7 @@ async fn one_case(
         let (client, at, over) = (client.clone(), address(member), over.clone());
         tokio::spawn(async move { read(&client, &at, &GLANCES, Duration::MAX, &over).await })
     };
-    let puts = put(client, arguments.rate, arguments.duration).await?;
+    let puts = put(client, always_one, arguments.rate, arguments.duration).await?;
     over.store(true, Ordering::Relaxed);
     let (_, local_beside_puts) = beside.await.expect("it does not panic")?;
     Ok(Case {
@@ -237,16 +237,28 @@ async fn read(
     Ok((reads, local as f64 / taken.count().max(1) as f64))
 }
 
+fn always_one(_turn: u32) -> String {
+    KEY.to_owned()
+}
+
 /// Puts that are due at a rate, whether or not earlier ones are answered: each counts from when it was due.
-async fn put(client: &Client, rate: u32, duration: Duration) -> Result<Latencies, Failure> {
+/// `key` names the key of each turn.
+pub(crate) async fn put(
+    client: &Client,
+    key: impl Fn(u32) -> String,
+    rate: u32,
+    duration: Duration,
+) -> Result<Latencies, Failure> {
     let mut puts = JoinSet::new();
     let (began, interval) = (Wall::start(), Duration::from_secs(1) / rate);
     let mut offset = Duration::ZERO;
+    let mut turn = 0;
     while offset < duration {
         tokio::time::sleep(offset.saturating_sub(began.elapsed())).await;
-        let (client, due) = (client.clone(), began.later(offset));
+        let (client, key, due) = (client.clone(), key(turn), began.later(offset));
+        turn += 1;
         puts.spawn(async move {
-            client.put(KEY, "value", None).await?;
+            client.put(key, "value", None).await?;
             Ok::<_, Failure>(due.elapsed())
         });
         offset += interval;
@@ -266,7 +278,7 @@ async fn stall(
 ) -> Result<f64, Failure> {
     let client = cluster.client().clone();
     let rate = arguments.rate;
-    let putting = tokio::spawn(async move { put(&client, rate, AFTER_DEATH).await });
+    let putting = tokio::spawn(async move { put(&client, always_one, rate, AFTER_DEATH).await });
     tokio::time::sleep(AFTER_DEATH / 4).await;
     cluster.begin_to_end(member, StopSignal::Kill)?;
     let taken = putting.await.expect("it does not panic")?;

@@ -11,7 +11,9 @@ use leasehold::cli::failure::Failure;
 
 use crate::arguments::{Arguments, Command};
 use crate::etcd::serve_echo;
-use crate::{compare, gap, lease_expiry, overload, peers, read_leases, snapshot_transfer};
+use crate::{
+    cached_reads, compare, gap, lease_expiry, overload, peers, read_leases, snapshot_transfer,
+};
 
 /// Measures what the arguments ask for, of which the first is this program.
 pub(crate) fn run(
@@ -42,6 +44,7 @@ pub(crate) fn run(
         Command::Gap(arguments) => gap::run(&arguments, global, out),
         Command::Overload(arguments) => overload::run(&arguments, global, out),
         Command::ReadLeases(arguments) => read_leases::run(&arguments, global, out),
+        Command::CachedReads(arguments) => cached_reads::run(&arguments, global, out),
         Command::Compare(arguments) => match arguments.door {
             true => compare::door(&arguments, out),
             false => compare::run(&arguments, out),

@@ -6,6 +6,7 @@
 )]
 
 mod arguments;
+mod cached_reads;
 mod compare;
 mod cpu_share;
 mod etcd;
@@ -125,6 +126,37 @@ fn reads_at_a_holder_are_local_and_writes_wait_for_it_when_it_is_killed() {
         assert_eq!(local > 0.0, has_holder, "{case}");
         assert_eq!(case["stall_ms"].is_number(), has_holder, "{case}");
         assert!(case["put_p50_ms"].as_f64().unwrap() >= 2.0, "{case}");
+    }
+}
+
+#[test]
+fn a_copy_inside_the_program_is_read_without_the_cluster_and_says_how_old_it_can_be() {
+    let report = document(&[
+        "cached-reads",
+        "--keys",
+        "20",
+        "--clients",
+        "2",
+        "--rate",
+        "20",
+        "--duration",
+        "1s",
+    ]);
+    let cases = report["cases"].as_array().unwrap();
+    let [leased, cached] = cases.as_slice() else {
+        panic!("{report}");
+    };
+    assert_eq!(
+        (&leased["reads"], &cached["reads"]),
+        (&"leased get".into(), &"CachedKv".into())
+    );
+    // A leased get shows what was acknowledged before it, whatever the machine does.
+    assert_eq!(leased["stale_probes"], 0.0, "{leased}");
+    assert_eq!(leased["shown_after_p99_ms"], 0.0, "{leased}");
+    assert!(leased["age_p50_ms"].is_null(), "{leased}");
+    assert!(cached["age_p50_ms"].is_number(), "{cached}");
+    for case in cases {
+        assert!(case["per_second"].as_f64().unwrap() > 0.0, "{case}");
     }
 }
 

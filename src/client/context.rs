@@ -46,7 +46,7 @@ impl Client {
     ///
     /// let patient = client.with_priority(Priority::Low);
     /// let all = patient.get("", Some(GetOptions::new().with_all_keys())).await?;
-    /// println!("{} keys", all.count);
+    /// println!("{} keys", all.kvs.len());
     /// # Ok(())
     /// # });
     /// ```

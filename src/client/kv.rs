@@ -26,8 +26,8 @@ impl Client {
     /// let found = client.get("color", None).await?;
     /// println!("{:?}, served by {:?}", found.value(), found.header().read);
     ///
-    /// let all = client.get("services/", Some(GetOptions::new().with_prefix().with_limit(100))).await?;
-    /// println!("{} of {} keys", all.kvs.len(), all.count);
+    /// let some = client.get("services/", Some(GetOptions::new().with_prefix().with_limit(100))).await?;
+    /// println!("{} keys{}", some.kvs.len(), if some.more { " and more" } else { "" });
     ///
     /// // By a quorum round, whatever clocks do:
     /// let sure = GetOptions::new().with_consistency(Consistency::LinearizableQuorum);
@@ -76,7 +76,7 @@ impl Client {
                 consistency,
                 min_revision: options.min_revision,
                 key: &key,
-                wanted: Projection::of(asked.keys_only, asked.count_only),
+                wanted: Projection::of(asked.keys_only, asked.is_count_only()),
                 limit: asked.limit,
             };
             match self
@@ -90,8 +90,10 @@ impl Client {
                 PointAttempt::Not => {}
             }
         }
+        let count = options.count(&options.selector.range);
         let request = self.prepared(Request::Range(RangeRequest {
             key: Bytes::copy_from_slice(own_key),
+            count,
             range: options.selector.range,
             ..options.request
         }))?;
@@ -109,12 +111,7 @@ impl Client {
         let response = rest.await.map_err(|failed| failed.error)?;
         let (header, body) = self.received(response, Outcome::NotApplied)?;
         match body {
-            ResponseBody::Range(range) => Ok(GetResponse {
-                header,
-                kvs: range.kvs,
-                more: range.more,
-                count: range.count,
-            }),
+            ResponseBody::Range(range) => Ok(GetResponse::new(header, range, count)),
             other => Err(unexpected_response(&other, Outcome::NotApplied)),
         }
     }

@@ -24,7 +24,7 @@ impl Client {
     ///
     /// let billing = client.with_namespace("billing/");
     /// billing.put("color", "blue", None).await?;
-    /// assert_eq!(client.get("billing/color", None).await?.count, 1);
+    /// assert_eq!(client.get("billing/color", None).await?.count, Some(1));
     /// let all = billing.get("", Some(GetOptions::new().with_all_keys())).await?;
     /// assert!(all.kvs.iter().any(|kv| kv.key == "color"));
     /// # Ok(())

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::api::{
-    Consistency, Error, ErrorKind, Fence, LeaseTarget, Limits, RangeRequest, Secret, SortOrder,
-    SortTarget,
+    Consistency, Error, ErrorKind, Fence, KeyRange, LeaseTarget, Limits, RangeCount, RangeRequest,
+    Secret, SortOrder, SortTarget,
 };
 use crate::client::discovery::SrvDiscovery;
 use crate::client::kept_lease::KeepAliveOptions;
@@ -378,6 +378,7 @@ pub struct GetOptions {
     pub(super) selector: Selector,
     /// The filters of the range, without the keys.
     pub(super) request: RangeRequest,
+    pub(super) is_counted: bool,
     pub(super) consistency: Option<Consistency>,
     pub(super) min_revision: i64,
     pub(super) endpoint: Option<String>,
@@ -388,6 +389,15 @@ impl GetOptions {
     /// One key, with its value.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What is counted of `range`.
+    pub(super) fn count(&self, range: &KeyRange) -> RangeCount {
+        let is_counted = self.is_counted || *range == KeyRange::Single;
+        match self.request.count {
+            RangeCount::All if !is_counted => RangeCount::ToLimit,
+            count => count,
+        }
     }
     selects_keys!();
     /// At most this many keys, the first ones in sort order; 0 means no limit.
@@ -402,10 +412,17 @@ impl GetOptions {
         self.request.keys_only = true;
         self
     }
+    /// Counts all keys of the range, whatever the limit: [`GetResponse::count`](super::GetResponse::count). What is
+    /// beyond the limit is walked over for that, so it is not done unless it is asked for.
+    #[must_use]
+    pub fn with_count(mut self) -> Self {
+        self.is_counted = true;
+        self
+    }
     /// Returns only the number of keys.
     #[must_use]
     pub fn with_count_only(mut self) -> Self {
-        self.request.count_only = true;
+        self.request.count = RangeCount::Only;
         self
     }
     /// Reads the store as it was at this revision; 0 means the current one. Fails with
@@ -417,7 +434,8 @@ impl GetOptions {
         self.request.revision = revision;
         self
     }
-    /// Sort key and direction. Default: by key, ascending.
+    /// Sort key and direction. Default: by key, ascending. Name a direction where there is a limit: see
+    /// [`SortOrder::None`].
     #[must_use]
     pub fn with_sort(mut self, target: SortTarget, order: SortOrder) -> Self {
         self.request.sort_target = target;

@@ -10,11 +10,8 @@ use super::response::unexpected_response;
 use super::route::Errand;
 use super::{Client, GetOptions};
 use crate::api::{
-    Consistency, Error, KeyRange, KeyValue, Outcome, RangeRequest, Request, ResponseBody,
+    Consistency, Error, ErrorKind, KeyRange, KeyValue, Outcome, RangeRequest, Request, ResponseBody,
 };
-
-#[cfg(doc)]
-use crate::api::ErrorKind;
 
 /// The keys of a range, in key order, as they were at one revision.
 ///
@@ -69,6 +66,12 @@ impl Client {
         options: Option<GetOptions>,
     ) -> Result<RangeStream, Error> {
         let options = options.unwrap_or_default();
+        if options.is_counted {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidArgument,
+                "a stream does not know how many keys there are before its end: leave with_count out",
+            ));
+        }
         let defaults = &self.inner.options;
         let mut request = RangeRequest {
             key: Bytes::copy_from_slice(options.selector.start(key.as_ref())?),

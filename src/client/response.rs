@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use crate::api::{
-    Error, ErrorKind, KeyValue, Outcome, ResponseBody, ResponseHeader, TxnOpResponse,
+    Error, ErrorKind, KeyValue, Outcome, RangeCount, RangeResponse, ResponseBody, ResponseHeader,
+    TxnOpResponse,
 };
 use crate::wire::point::PointReply;
 
@@ -16,8 +17,9 @@ pub struct GetResponse {
     pub kvs: Vec<KeyValue>,
     /// Whether a limit cut the result short.
     pub more: bool,
-    /// The total number of keys in the range, regardless of the limit.
-    pub count: u64,
+    /// How many keys the range holds, whatever limit and filters. `None` if there are more than the reply has, and
+    /// their number was not [asked for](super::GetOptions::with_count).
+    pub count: Option<u64>,
 }
 
 impl From<PointReply> for GetResponse {
@@ -26,12 +28,22 @@ impl From<PointReply> for GetResponse {
             header: reply.header,
             kvs: reply.kv.into_iter().collect(),
             more: false,
-            count: reply.count,
+            count: Some(reply.count),
         }
     }
 }
 
 impl GetResponse {
+    pub(super) fn new(header: ResponseHeader, found: RangeResponse, asked: RangeCount) -> Self {
+        let is_counted = asked.is_whole(found.more);
+        Self {
+            header,
+            kvs: found.kvs,
+            more: found.more,
+            count: is_counted.then_some(found.count),
+        }
+    }
+
     /// The node that answered, its revision, and how the read was served.
     pub fn header(&self) -> &ResponseHeader {
         &self.header

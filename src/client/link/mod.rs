@@ -43,15 +43,19 @@ pub(super) use watches::WatchStream;
 /// Interval of the packet check while there are waiting requests or watches.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// After this many checks in which nothing was sent while a watch is open, its node is asked whether it is there.
-const QUIET_LOOKS_MAX: u32 = 2;
+const QUIET_LOOKS_MAX: u32 = 1;
 /// The key that it is asked for: none has it by accident, and whatever it answers, it is there.
 const PRESENCE_KEY: &[u8] = b"\0";
 /// After this many checks in which packets were sent and none received, the connection is lost.
 const SILENT_LOOKS_MAX: u32 = 2;
 /// How long packets may be sent without any being received before watches, for which no request
-/// waits, move to another node. Packets are sent after [`QUIET_LOOKS_MAX`] checks at the latest: so an idle watch
-/// leaves a node that is gone after a second, give or take two checks.
-const WATCH_SILENCE: Duration = Duration::from_millis(600);
+/// waits, move to another node, or two round trips. Packets are sent after [`QUIET_LOOKS_MAX`] checks at the latest: so
+/// an idle watch leaves a node that is gone within a second.
+const WATCH_SILENCE: Duration = Duration::from_millis(400);
+/// A question is sent, the next check sees that it was, and none that follows sees anything received.
+const _: () = assert!(
+    WATCH_INTERVAL.as_millis() * (QUIET_LOOKS_MAX as u128 + 2) + WATCH_SILENCE.as_millis() <= 1_000
+);
 /// The same for requests that may not be retried. A leader that was silent for so long has a
 /// successor by the usual timeouts, and could itself no longer say what became of a write.
 const GONE_SILENCE: Duration = Duration::from_secs(2);
@@ -461,7 +465,7 @@ async fn watch(
             }
             silent_looks = 0;
         }
-        if silent_for >= Some(WATCH_SILENCE) {
+        if silent_for >= Some(WATCH_SILENCE.max(2 * connection.round_trip())) {
             suspect.store(true, Ordering::Relaxed);
             watches.end_silent();
         }

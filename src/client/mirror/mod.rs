@@ -794,7 +794,7 @@ fn nested(mut ops: Vec<TxnOp>, ops_max: usize) -> Vec<TxnOp> {
     if ops.len() < ops_max {
         return ops;
     }
-    let fits = |lists: usize| lists * (ops_max - lists - 1) >= ops.len();
+    let fits = |lists: usize| lists.saturating_mul(ops_max - lists - 1) >= ops.len();
     let lists = (2..ops_max / 2).find(|lists| fits(*lists));
     let lists = lists.unwrap_or(ops_max / 2 - 1).max(1);
     let mut all = Vec::with_capacity(lists);
@@ -811,7 +811,9 @@ fn nested_max(ops_max: usize) -> usize {
     let lists = (ops_max / 2).saturating_sub(1).max(1);
     // What is beside them: the lists, of which there are 63 if they are short, a comparison, a look, the progress.
     let parts = TXN_PARTS_MAX - 68;
-    (lists * (ops_max - lists - 1)).max(ops_max - 1).min(parts)
+    (lists.saturating_mul(ops_max - lists - 1))
+        .max(ops_max - 1)
+        .min(parts)
 }
 
 fn bytes_of(op: &TxnOp) -> usize {
@@ -924,13 +926,13 @@ mod tests {
     #[test]
     fn as_many_operations_as_a_transaction_can_hold_are_put_into_one() {
         use crate::api::{Limits, Request, validate};
-        for ops_max in [4, 5, 16, 128, 1024] {
+        for ops_max in [4, 5, 16, 128, 1024, usize::MAX] {
             let limits = Limits {
                 txn_ops_max: ops_max,
                 ..Limits::DEFAULT
             };
             let most = nested_max(ops_max);
-            for count in [0, 1, ops_max - 1, ops_max, 2 * ops_max, most] {
+            for count in [0, 1, ops_max - 1, ops_max, ops_max.saturating_mul(2), most] {
                 let count = count.min(most);
                 let ops = (0..count).map(|n| TxnOp::put(n.to_string(), "v")).collect();
                 let txn = TxnRequest::new()

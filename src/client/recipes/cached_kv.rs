@@ -190,7 +190,52 @@ impl CacheView {
 #[derive(Clone)]
 struct State {
     view: CacheView,
+    /// What was read from the cluster and is newer than the view, until that has it.
+    ahead: BTreeMap<Bytes, AheadAnswer>,
+    /// How many fills have begun.
+    fills: u64,
     trouble: Option<Error>,
+}
+
+/// What the cluster said of a key.
+#[derive(Clone)]
+struct AheadAnswer {
+    kv: Option<KeyValue>,
+    revision: i64,
+    asked_at: Instant,
+    /// How many fills had begun when it was answered.
+    fills: u64,
+}
+
+impl State {
+    fn new(view: CacheView) -> Self {
+        Self {
+            view,
+            ahead: BTreeMap::new(),
+            fills: 0,
+            trouble: None,
+        }
+    }
+
+    /// No later answer about the key is older than this one.
+    fn show(&mut self, key: &[u8], answer: &CacheAnswer, asked_at: Instant) {
+        let known = self.ahead.get(key).map(|known| known.revision);
+        if answer.revision <= known.unwrap_or(self.view.revision) {
+            return;
+        }
+        let answer = AheadAnswer {
+            kv: answer.kv.clone(),
+            revision: answer.revision,
+            asked_at,
+            fills: self.fills,
+        };
+        self.ahead.insert(Bytes::copy_from_slice(key), answer);
+    }
+
+    fn forget_reached(&mut self) {
+        let reached = self.view.revision;
+        self.ahead.retain(|_, answer| answer.revision > reached);
+    }
 }
 
 impl CachedKv {
@@ -210,10 +255,7 @@ impl CachedKv {
         let prefix = Bytes::copy_from_slice(prefix.as_ref());
         let view = fill(client, &prefix).await?;
         let watcher = watch_from(client, &prefix, view.revision + 1).await?;
-        let copy = Arc::new(RwLock::new(State {
-            view,
-            trouble: None,
-        }));
+        let copy = Arc::new(RwLock::new(State::new(view)));
         let (tell, changes) = watch::channel(0);
         let keeper = Keeper {
             client: client.clone(),
@@ -235,12 +277,19 @@ impl CachedKv {
         })
     }
 
-    /// A key, from memory, however old that is: see [`CacheAnswer::age`]. A key outside of the
-    /// prefix is not there.
+    /// A key, from memory, however old that is: see [`CacheAnswer::age`]. It is never older than what this
+    /// cache has told of the key before, [`CachedKv::read`] included. A key outside of the prefix is not there.
     pub fn get(&self, key: impl AsRef<[u8]>) -> CacheAnswer {
+        let key = key.as_ref();
         let copy = self.inner.copy.read();
-        let kv = copy.view.get(key).cloned();
-        let (revision, fresh_at) = (copy.view.revision, copy.view.fresh_at);
+        let view = &copy.view;
+        let (kv, revision, fresh_at) = match copy.ahead.get(key) {
+            None => (view.get(key).cloned(), view.revision, view.fresh_at),
+            Some(ahead) => {
+                let fresh_at = view.fresh_at.max(ahead.asked_at);
+                (ahead.kv.clone(), ahead.revision, fresh_at)
+            }
+        };
         drop(copy);
         CacheAnswer {
             kv,
@@ -308,14 +357,17 @@ impl CachedKv {
         let asked_at = SystemClock.now();
         let options = GetOptions::new().with_consistency(current());
         let found = self.client.get(key, Some(options)).await?;
-        Ok(CacheAnswer {
+        let answer = CacheAnswer {
             revision: found.header.revision,
             kv: found.kvs.into_iter().next(),
             age: SystemClock.now().at_most_since(asked_at),
-        })
+        };
+        self.inner.copy.write().show(key, &answer, asked_at);
+        Ok(answer)
     }
 
-    /// All keys at one revision, from memory. It costs nothing until the next change, and then a
+    /// All keys at one revision, from memory: that which the watch has reached, which may be before what
+    /// [`CachedKv::read`] has told of one of them. It costs nothing until the next change, and then a
     /// copy of the list of keys if it still exists.
     pub fn view(&self) -> CacheView {
         self.inner.copy.read().view.clone()
@@ -431,6 +483,7 @@ impl Keeper {
 
     /// Reads everything again, and watches from there.
     async fn begin_anew(&mut self) -> Result<Watcher, Error> {
+        self.copy.write().fills += 1;
         let view = fill(&self.client, &self.prefix).await?;
         let next = view.revision + 1;
         self.replace(view);
@@ -525,6 +578,7 @@ impl Keeper {
         if is_fresh {
             copy.trouble = None;
         }
+        copy.forget_reached();
     }
 
     fn take(&mut self, event: WatchEvent) {
@@ -558,10 +612,12 @@ impl Keeper {
         let mut copy = self.copy.write();
         let (change, is_same) = (copy.view.change, copy.view.keys == view.keys);
         let change = if is_same { change } else { change + 1 };
-        *copy = State {
-            view: CacheView { change, ..view },
-            trouble: None,
-        };
+        copy.view = CacheView { change, ..view };
+        copy.trouble = None;
+        // What was told before this fill began is in it, unless the cluster was restored: then it is no more.
+        let fills = copy.fills;
+        copy.ahead.retain(|_, answer| answer.fills == fills);
+        copy.forget_reached();
         drop(copy);
         self.tell.send_replace(change);
     }

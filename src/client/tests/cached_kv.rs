@@ -306,15 +306,33 @@ fn a_cache_that_is_behind_knows_that_it_ages() {
         let reads = || node.shared.reads.load(Ordering::SeqCst);
         let found = cache.get_or_read("c/k", passed / 2).await.unwrap();
         assert_eq!((text(&found), found.revision), ("new", 3));
-        assert_eq!(text(&cache.get_or_read("c/k", AGES).await.unwrap()), "old");
+        // And what it has told of a key it does not take back, though a view is of one revision.
+        let found = cache.get_or_read("c/k", AGES).await.unwrap();
+        assert_eq!((text(&found), found.revision), ("new", 3));
+        assert_eq!(text(&cache.get("c/k")), "new");
+        assert_eq!(cache.view().get("c/k").unwrap().value, "old");
+        assert_eq!(cache.read("c/none").await.unwrap().kv, None);
+        node.store().put("c/none", "there");
+        assert_eq!(cache.get("c/none").kv, None);
+        assert_eq!(text(&cache.read("c/none").await.unwrap()), "there");
+        assert_eq!(text(&cache.get("c/none")), "there");
+        node.store().delete("c/none");
+        assert_eq!(cache.read("c/none").await.unwrap().kv, None);
+        assert_eq!(cache.get("c/none").kv, None);
         assert_eq!(text(&cache.read("c/k").await.unwrap()), "new");
         let outside = cache.read("d").await.unwrap_err();
         assert_eq!(outside.kind, ErrorKind::InvalidArgument);
         assert!(reads() > 0);
 
         node.shared.lags.store(false, Ordering::SeqCst);
-        let answer = until(&cache, "c/k", "new").await;
-        assert_eq!(answer.revision, 3);
+        node.store().put("c/k", "newest");
+        let answer = until(&cache, "c/k", "newest").await;
+        assert_eq!(answer.revision, 6);
+        assert_eq!(
+            cache.get("c/none").revision,
+            6,
+            "the copy has reached all that was told"
+        );
         // The oldest check that it has reached makes it younger than it was.
         while cache.get("c/k").age >= answer.age.max(passed) {
             node.checks(1).await;

@@ -8,9 +8,11 @@ mod measured;
 mod members;
 mod monotonic;
 mod namespaces;
+mod near;
 mod outages;
 mod queues;
 mod recipes;
+mod relay;
 mod retries;
 mod sessions;
 mod stm;
@@ -27,6 +29,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use self::relay::Relay;
 use crate::api::{
     CompactionRequest, Consistency, DeleteRangeRequest, DeleteRangeResponse, Error, ErrorKind,
     KeyRange, KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKept, LeaseListResponse,
@@ -1128,73 +1131,4 @@ fn a_policy_without_retries_makes_one_attempt() {
         assert_eq!(error.kind, ErrorKind::NoLeader);
         assert_eq!(node.calls().len(), 1);
     });
-}
-
-/// Passes UDP packets on, until it is cut.
-struct Relay {
-    address: String,
-    target: Arc<Mutex<Option<SocketAddr>>>,
-    /// Packets of connection attempts that have come to it while it was cut.
-    calls_while_cut: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
-}
-
-impl Relay {
-    async fn start() -> Self {
-        let front = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let back = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = front.local_addr().unwrap().to_string();
-        let target: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-        let leads_to = Arc::clone(&target);
-        let calls_while_cut = Arc::<AtomicUsize>::default();
-        let calls = Arc::clone(&calls_while_cut);
-        let task = tokio::spawn(async move {
-            let mut caller = None;
-            let (mut out, mut home) = (vec![0; 65536], vec![0; 65536]);
-            loop {
-                tokio::select! {
-                    Ok((count, from)) = front.recv_from(&mut out) => {
-                        caller = Some(from);
-                        let target = *leads_to.lock().unwrap();
-                        if let Some(target) = target {
-                            let _ = back.send_to(&out[..count], target).await;
-                        } else if out[0] & 0xf0 == 0xc0 {
-                            // The first packet of a handshake, by RFC 9000, 17.2.2.
-                            calls.fetch_add(1, Ordering::SeqCst);
-                        }
-                    }
-                    Ok((count, _)) = back.recv_from(&mut home) => {
-                        let connected = leads_to.lock().unwrap().is_some();
-                        if let (true, Some(caller)) = (connected, caller) {
-                            let _ = front.send_to(&home[..count], caller).await;
-                        }
-                    }
-                }
-            }
-        });
-        Self {
-            address,
-            target,
-            calls_while_cut,
-            task,
-        }
-    }
-
-    fn calls_while_cut(&self) -> usize {
-        self.calls_while_cut.load(Ordering::SeqCst)
-    }
-
-    fn leads_to(&self, address: &str) {
-        *self.target.lock().unwrap() = Some(address.parse().unwrap());
-    }
-
-    fn cut(&self) {
-        *self.target.lock().unwrap() = None;
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }

@@ -81,6 +81,7 @@ fn a_node_that_is_behind_what_was_seen_is_left_for_another() {
         assert_eq!(txn.header.revision, 9);
         let mut stream = client.get_stream("k", Some(stale())).unwrap();
         assert!(stream.next().await.is_none());
+        assert!(nodes.leader.methods().contains(&"range_page"));
         // What the follower has seen meanwhile is good enough, and no less than that any more.
         nodes.set(10, 12);
         let at_follower = stale().with_endpoint(&nodes.follower.address);

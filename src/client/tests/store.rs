@@ -128,7 +128,7 @@ impl Store {
         if request.keys_only {
             kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
         }
-        if request.count_only {
+        if request.is_count_only() {
             kvs.clear();
         }
         Ok(RangeResponse { kvs, more, count })

@@ -158,7 +158,7 @@ async fn listen(name: &'static str, stream: FrameStream, caller: Arc<Caller>, sc
                 Request::WatchProgress { watch_id } => {
                     script.progress.lock().unwrap().push(*watch_id);
                 }
-                Request::Range(range) if range.key == "\0" && range.count_only => {
+                Request::Range(range) if range.key == "\0" && range.is_count_only() => {
                     script.presence.fetch_add(1, Ordering::SeqCst);
                 }
                 _ => {}
