@@ -51,7 +51,7 @@ macro_rules! texts {
                 Status::new(Code::$code, concat!("etcdserver: ", $text));
         )*
         #[cfg(test)]
-        const TEXTS: &[(&str, &Status)] = &[$((stringify!($name), &$name)),*];
+        pub(super) const TEXTS: &[(&str, &Status)] = &[$((stringify!($name), &$name)),*];
     };
 }
 
@@ -65,6 +65,7 @@ texts! {
     INVALID_SORT_OPTION = InvalidArgument, "invalid sort option";
     REQUEST_TOO_LARGE = InvalidArgument, "request is too large";
     INVALID_DOWNGRADE = InvalidArgument, "invalid downgrade target version";
+    DOWNGRADE_FORMAT = InvalidArgument, "wrong downgrade target version format";
     BAD_MEMBER_URLS = InvalidArgument, "given member URLs are invalid";
     USER_EMPTY = InvalidArgument, "user name is empty";
     ROLE_EMPTY = InvalidArgument, "role name is empty";
@@ -121,6 +122,18 @@ pub(crate) const NOT_ELECTED: Status = Status::new(Code::Unknown, "election: not
 /// A request of a leader does not say what the leader holds.
 pub(crate) const NO_LEADER_KEY: Status =
     Status::new(Code::Unknown, "\"leader\" field must be provided");
+
+/// What a lock or an election is refused with. In etcd these are clients of the server, and what that refuses them with
+/// has lost its code when they hand it on. What passes by itself keeps it here, so that clients try again.
+pub(crate) fn of_recipe(status: Status) -> Status {
+    match status.code {
+        Code::Unavailable | Code::DeadlineExceeded => status,
+        _ => Status {
+            code: Code::Unknown,
+            ..status
+        },
+    }
+}
 
 /// Why a watch is cancelled as soon as it is created: its range ends before it begins.
 pub(crate) const EMPTY_WATCH: &str = "mvcc: watcher range is empty";

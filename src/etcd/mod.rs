@@ -14,3 +14,5 @@ pub(crate) mod json;
 pub(crate) mod metrics;
 pub(crate) mod proto;
 pub(crate) mod status;
+#[cfg(test)]
+mod texts;

@@ -23,6 +23,8 @@ pub(crate) enum Code {
     OutOfRange = 11,
     /// There is no such method, or it does not work that way.
     Unimplemented = 12,
+    /// The request is not what its method takes.
+    Internal = 13,
     /// Not now, or not here; or the outcome is not known.
     Unavailable = 14,
     /// The data of this node is damaged.

@@ -16,9 +16,9 @@ pub(crate) use auth::{
 };
 pub(crate) use member::{check_member_add, check_member_update, member_add, peer_address};
 pub(crate) use read::{RangePlan, header, key_value, range_response};
-pub(crate) use txn::{check_txn, txn_plan};
+pub(crate) use txn::{check_txn, is_serializable, txn_plan};
 pub(crate) use watch::{encoded_events, watch_request};
-pub(crate) use write::{delete_plan, delete_response, put, put_response};
+pub(crate) use write::{DeletePlan, delete_response, permissions_to_delete, put, put_response};
 
 use bytes::Bytes;
 

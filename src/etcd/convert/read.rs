@@ -2,7 +2,7 @@
 
 use super::Keys;
 use crate::api;
-use crate::api::{KeyRange, RangeRequest, ResponseHeader, SortOrder, SortTarget};
+use crate::api::{KeyRange, RangeCount, RangeRequest, ResponseHeader, SortOrder, SortTarget};
 use crate::etcd::errors::{EMPTY_KEY, INVALID_SORT_OPTION};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
@@ -25,7 +25,12 @@ impl RangePlan {
         if range.key.is_empty() {
             return Err(EMPTY_KEY);
         }
-        let (sort_target, sort_order) = (sort_target(range)?, sort_order(range)?);
+        let (sort_target, mut sort_order) = (sort_target(range)?, sort_order(range)?);
+        // A filter that lets everything pass is one to etcd, which then sorts before it applies the limit.
+        let passes_all = range.min_mod_revision < 0 || range.min_create_revision < 0;
+        if passes_all && sort_order == SortOrder::None {
+            sort_order = SortOrder::Ascend;
+        }
         let keys = Keys::of(&range.key, &range.range_end);
         let is_empty = keys == Keys::None;
         // A bound of zero is none, and so is a lower one below that; nothing is below a negative upper one.
@@ -38,7 +43,10 @@ impl RangePlan {
             },
             limit: u64::try_from(range.limit).unwrap_or(0),
             keys_only: range.keys_only,
-            count_only: range.count_only || is_empty,
+            count: match range.count_only || is_empty {
+                true => RangeCount::Only,
+                false => RangeCount::All,
+            },
             revision: range.revision.max(0),
             sort_target,
             sort_order,
@@ -134,7 +142,7 @@ mod tests {
     #[test]
     fn a_range_that_ends_before_it_begins_finds_nothing_and_is_read_all_the_same() {
         let plan = RangePlan::of(&range("b", "a")).unwrap();
-        assert!(plan.request.count_only);
+        assert!(plan.request.is_count_only());
         assert_eq!(plan.request.range, KeyRange::Single);
         let found = api::RangeResponse {
             count: 1,
@@ -154,6 +162,7 @@ mod tests {
         let request = RangePlan::of(&asked).unwrap().request;
         assert_eq!((request.limit, request.revision), (0, 0));
         assert_eq!(request.min_mod_revision, 0);
+        assert_eq!(request.sort_order, SortOrder::Ascend);
         let asked = proto::RangeRequest {
             max_create_revision: -1,
             ..range("a", "")

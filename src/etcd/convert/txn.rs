@@ -1,15 +1,18 @@
 //! Transactions.
 //!
-//! An operation on an empty range is replaced by one that counts a key, so that every operation
-//! keeps its place, and its answer is made empty again ([`TxnPlan::answer`]). A comparison of an empty
-//! range is decided here: it is that of a key which does not exist.
+//! A read of an empty range is replaced by one that counts a key, and its answer is made empty again
+//! ([`TxnPlan::answer`]). A delete of one is left out, and answered there: that the client may make it is asked
+//! before ([`TxnPlan::empty_deletes`]). A comparison of an empty range is decided here: it is that of a key which
+//! does not exist, and one that has the same outcome for every key stands for it. So each asks for the
+//! permissions that it needs.
 
 use bytes::Bytes;
 
-use super::{Keys, RangePlan, delete_plan, delete_response, put, put_response, range_response};
+use super::{DeletePlan, Keys, RangePlan, delete_response, put, put_response, range_response};
 use crate::api;
 use crate::api::{
-    CompareOp, KeyRange, RangeRequest, TXN_PARTS_MAX, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+    CompareOp, DeleteRangeRequest, KeyRange, TXN_PARTS_MAX, TxnOp, TxnOpResponse, TxnRequest,
+    TxnResponse,
 };
 use crate::etcd::errors::{EMPTY_KEY, KEY_NOT_FOUND, TOO_MANY_OPS};
 use crate::etcd::proto;
@@ -21,6 +24,8 @@ use crate::etcd::status::{Code, Status};
 pub(crate) struct TxnPlan {
     /// What is asked.
     pub(crate) request: TxnRequest,
+    /// What stands for its deletes of empty ranges: who may make these may make those.
+    pub(crate) empty_deletes: Vec<DeleteRangeRequest>,
     branches: Branches,
 }
 
@@ -37,7 +42,7 @@ enum OpShape {
     Plain,
     /// A read of an empty range.
     EmptyRange,
-    /// A delete of an empty range.
+    /// A delete of an empty range, which is not asked.
     EmptyDelete,
     Txn(Branches),
 }
@@ -48,6 +53,17 @@ pub(crate) fn check_txn(encoded: &[u8]) -> Result<(), Status> {
         true => Err(TOO_MANY_OPS),
         false => Ok(()),
     }
+}
+
+/// Whether a transaction may be answered from a stale state: it does nothing but read, and each of its reads says
+/// so. As in etcd, one with a nested transaction may not; one without a read, which etcd answers so, says nothing.
+pub(crate) fn is_serializable(txn: &proto::TxnRequest) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure).peekable();
+    ops.peek().is_some()
+        && ops.all(|op| match &op.request {
+            Some(RequestUnion::RequestRange(range)) => range.serializable,
+            _ => false,
+        })
 }
 
 /// Of a request. `ops_max` is how many comparisons or operations a list may have.
@@ -65,6 +81,7 @@ pub(crate) fn txn_plan(txn: &proto::TxnRequest, ops_max: usize) -> Result<TxnPla
     }
     let mut plan = TxnPlan {
         request: TxnRequest::default(),
+        empty_deletes: Vec::new(),
         branches: Branches::default(),
     };
     for (ops, request, shapes) in [
@@ -80,19 +97,24 @@ pub(crate) fn txn_plan(txn: &proto::TxnRequest, ops_max: usize) -> Result<TxnPla
         ),
     ] {
         for op in ops {
-            let (op, shape) = op_plan(op, ops_max - longest)?;
-            request.push(op);
+            let (op, shape) = op_plan(op, ops_max - longest, &mut plan.empty_deletes)?;
+            request.extend(op);
             shapes.push(shape);
         }
     }
     for compare in &txn.compare {
-        plan.request.compare.extend(compare_plan(compare)?);
+        plan.request.compare.push(compare_plan(compare)?);
     }
     Ok(plan)
 }
 
-fn op_plan(op: &proto::RequestOp, ops_max: usize) -> Result<(TxnOp, OpShape), Status> {
-    Ok(match op.request.as_ref().ok_or(KEY_NOT_FOUND)? {
+/// What is asked for an operation, if anything is.
+fn op_plan(
+    op: &proto::RequestOp,
+    ops_max: usize,
+    empty_deletes: &mut Vec<DeleteRangeRequest>,
+) -> Result<(Option<TxnOp>, OpShape), Status> {
+    let (op, shape) = match op.request.as_ref().ok_or(KEY_NOT_FOUND)? {
         RequestUnion::RequestRange(range) => {
             let plan = RangePlan::of(range)?;
             let shape = match plan.is_empty {
@@ -102,44 +124,38 @@ fn op_plan(op: &proto::RequestOp, ops_max: usize) -> Result<(TxnOp, OpShape), St
             (TxnOp::Range(plan.request), shape)
         }
         RequestUnion::RequestPut(request) => (TxnOp::Put(put(request)?), OpShape::Plain),
-        RequestUnion::RequestDeleteRange(delete) => match delete_plan(delete)? {
-            Some(request) => (TxnOp::DeleteRange(request), OpShape::Plain),
-            None => (TxnOp::Range(count(&delete.key)), OpShape::EmptyDelete),
-        },
+        RequestUnion::RequestDeleteRange(delete) => {
+            let DeletePlan { request, is_empty } = DeletePlan::of(delete)?;
+            if is_empty {
+                empty_deletes.push(request);
+                return Ok((None, OpShape::EmptyDelete));
+            }
+            (TxnOp::DeleteRange(request), OpShape::Plain)
+        }
         RequestUnion::RequestTxn(txn) => {
             let plan = txn_plan(txn, ops_max)?;
+            empty_deletes.extend(plan.empty_deletes);
             (TxnOp::Txn(plan.request), OpShape::Txn(plan.branches))
         }
-    })
+    };
+    Ok((Some(op), shape))
 }
 
-/// Stands for an operation on an empty range.
-fn count(key: &Bytes) -> RangeRequest {
-    RangeRequest {
-        key: key.clone(),
-        count_only: true,
-        ..RangeRequest::default()
-    }
-}
-
-/// A comparison; none if it always holds.
-fn compare_plan(compare: &proto::Compare) -> Result<Option<api::Compare>, Status> {
+/// A comparison.
+fn compare_plan(compare: &proto::Compare) -> Result<api::Compare, Status> {
     let range = match Keys::of(&compare.key, &compare.range_end) {
         Keys::Some(range) => range,
         Keys::None => {
             let holds = one_compare(compare, KeyRange::Single)?.holds(None);
-            return Ok(match holds {
-                true => None,
-                // No key has been written less than zero times.
-                false => Some(api::Compare::version(
-                    compare.key.clone(),
-                    CompareOp::Less,
-                    0,
-                )),
-            });
+            // No key has been written less than zero times.
+            let op = match holds {
+                true => CompareOp::NotEqual,
+                false => CompareOp::Equal,
+            };
+            return Ok(api::Compare::version(compare.key.clone(), op, -1));
         }
     };
-    one_compare(compare, range).map(Some)
+    one_compare(compare, range)
 }
 
 fn one_compare(compare: &proto::Compare, range: KeyRange) -> Result<api::Compare, Status> {
@@ -237,9 +253,18 @@ impl View {
             true => &branches.success,
             false => &branches.failure,
         };
-        let ops = shapes.iter().zip(response.responses);
-        let responses = ops.map(|(shape, response)| proto::ResponseOp {
-            response: Some(self.op(shape, response)),
+        let mut answered = response.responses.into_iter();
+        let responses = shapes.iter().map_while(|shape| {
+            let response = match shape {
+                OpShape::EmptyDelete => {
+                    let nothing = api::DeleteRangeResponse::default();
+                    ResponseUnion::ResponseDeleteRange(delete_response(self.header(), nothing))
+                }
+                shape => self.op(shape, answered.next()?),
+            };
+            Some(proto::ResponseOp {
+                response: Some(response),
+            })
         });
         proto::TxnResponse {
             // A nested one has a header without a revision.
@@ -255,10 +280,6 @@ impl View {
                 let nothing = api::RangeResponse::default();
                 ResponseUnion::ResponseRange(range_response(self.header(), nothing))
             }
-            (OpShape::EmptyDelete, _) => {
-                let nothing = api::DeleteRangeResponse::default();
-                ResponseUnion::ResponseDeleteRange(delete_response(self.header(), nothing))
-            }
             (_, TxnOpResponse::Range(range)) => {
                 ResponseUnion::ResponseRange(range_response(self.header(), range))
             }
@@ -273,7 +294,7 @@ impl View {
             (OpShape::Txn(branches), TxnOpResponse::Txn(txn)) => {
                 ResponseUnion::ResponseTxn(self.txn(branches, txn))
             }
-            (OpShape::Plain, TxnOpResponse::Txn(txn)) => {
+            (_, TxnOpResponse::Txn(txn)) => {
                 ResponseUnion::ResponseTxn(self.txn(&Branches::default(), txn))
             }
         }
@@ -282,6 +303,7 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use super::super::permissions_to_delete;
     use super::*;
     use crate::api::{DeleteRangeResponse, PutResponse, RangeResponse};
 
@@ -304,6 +326,34 @@ mod tests {
             key: Bytes::from_static(key.as_bytes()),
             ..proto::PutRequest::default()
         }))
+    }
+
+    #[test]
+    fn a_transaction_may_be_stale_if_each_of_its_operations_is_a_read_that_may() {
+        let stale = || {
+            op(RequestUnion::RequestRange(proto::RangeRequest {
+                serializable: true,
+                ..proto::RangeRequest::default()
+            }))
+        };
+        let both = |success, failure| proto::TxnRequest {
+            compare: Vec::new(),
+            success,
+            failure,
+        };
+        let txn = |txn| op(RequestUnion::RequestTxn(txn));
+        assert!(is_serializable(&both(vec![stale()], vec![])));
+        assert!(is_serializable(&both(vec![], vec![stale()])));
+        assert!(is_serializable(&both(vec![stale()], vec![stale()])));
+        assert!(!is_serializable(&both(vec![], vec![])));
+        let nested = txn(both(vec![stale()], vec![]));
+        for other in [range("a", ""), put_op("a"), nested] {
+            assert!(!is_serializable(&both(
+                vec![stale(), other.clone()],
+                vec![]
+            )));
+            assert!(!is_serializable(&both(vec![stale()], vec![other])));
+        }
     }
 
     fn revisions(txn: &proto::TxnResponse) -> Vec<i64> {
@@ -330,14 +380,13 @@ mod tests {
             ..proto::TxnRequest::default()
         };
         let plan = txn_plan(&txn, 128).unwrap();
+        assert_eq!(plan.request.success.len(), 3);
+        let asked: Vec<&Bytes> = plan.empty_deletes.iter().map(|it| &it.key).collect();
+        assert_eq!(asked, ["x"]);
         let response = TxnResponse {
             succeeded: true,
             responses: vec![
                 TxnOpResponse::Range(RangeResponse::default()),
-                TxnOpResponse::Range(RangeResponse {
-                    count: 1,
-                    ..RangeResponse::default()
-                }),
                 TxnOpResponse::Put(PutResponse::default()),
                 TxnOpResponse::Range(RangeResponse::default()),
             ],
@@ -353,6 +402,40 @@ mod tests {
             panic!("{second:?}");
         };
         assert_eq!(delete.deleted, 0);
+    }
+
+    #[test]
+    fn deletes_of_empty_ranges_are_gathered_at_every_depth() {
+        let delete = |key: &'static str| {
+            op(RequestUnion::RequestDeleteRange(
+                proto::DeleteRangeRequest {
+                    key: Bytes::from_static(key.as_bytes()),
+                    range_end: Bytes::from_static(b"a"),
+                    prev_kv: true,
+                },
+            ))
+        };
+        let nested = op(RequestUnion::RequestTxn(proto::TxnRequest {
+            failure: vec![delete("z"), put_op("b")],
+            ..proto::TxnRequest::default()
+        }));
+        let txn = proto::TxnRequest {
+            success: vec![delete("x"), nested],
+            failure: vec![delete("y")],
+            ..proto::TxnRequest::default()
+        };
+        let plan = txn_plan(&txn, 128).unwrap();
+        let asked: Vec<&Bytes> = plan.empty_deletes.iter().map(|it| &it.key).collect();
+        assert_eq!(asked, ["x", "z", "y"]);
+        assert!(plan.empty_deletes.iter().all(|it| it.prev_kv));
+        let asked = permissions_to_delete(&plan.empty_deletes, 2);
+        let counts: Vec<_> = asked.iter().map(|txn| txn.failure.len()).collect();
+        assert_eq!(counts, [2, 1]);
+        assert!(
+            asked
+                .iter()
+                .all(|txn| txn.compare.is_empty() && txn.success.is_empty())
+        );
     }
 
     #[test]
@@ -387,16 +470,18 @@ mod tests {
             target_union: given,
             ..proto::Compare::default()
         };
-        let holds = compare(proto::CompareTarget::Version, None);
-        assert_eq!(compare_plan(&holds).unwrap(), None);
-        let fails = compare(
-            proto::CompareTarget::Version,
-            Some(CompareUnion::Version(1)),
-        );
-        let never = compare_plan(&fails).unwrap().unwrap();
-        assert!(!never.holds(None));
-        let value = compare(proto::CompareTarget::Value, None);
-        assert!(compare_plan(&value).unwrap().is_some());
+        let there = api::KeyValue::default();
+        let holds = |compare: &proto::Compare| {
+            let plan = compare_plan(compare).unwrap();
+            // The key may be there all the same.
+            let outcome = plan.holds(None);
+            assert_eq!(plan.holds(Some(&there)), outcome);
+            outcome
+        };
+        assert!(holds(&compare(proto::CompareTarget::Version, None)));
+        let one = Some(CompareUnion::Version(1));
+        assert!(!holds(&compare(proto::CompareTarget::Version, one)));
+        assert!(!holds(&compare(proto::CompareTarget::Value, None)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Keys, key_value};
 use crate::api;
-use crate::api::{LeaseRef, LeaseTarget};
+use crate::api::{KeyRange, LeaseRef, LeaseTarget};
 use crate::etcd::errors::{EMPTY_KEY, LEASE_PROVIDED, VALUE_PROVIDED};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
@@ -50,24 +50,49 @@ pub(crate) fn put_response(
     }
 }
 
-/// A delete; `None` if its range has no keys.
-///
-/// # Errors
-/// As etcd refuses it.
-pub(crate) fn delete_plan(
-    delete: &proto::DeleteRangeRequest,
-) -> Result<Option<api::DeleteRangeRequest>, Status> {
-    if delete.key.is_empty() {
-        return Err(EMPTY_KEY);
-    }
-    Ok(match Keys::of(&delete.key, &delete.range_end) {
-        Keys::None => None,
-        Keys::Some(range) => Some(api::DeleteRangeRequest {
+/// A delete, as far as it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeletePlan {
+    /// What is asked. Of a range without keys, what its client has to be permitted: its first key.
+    pub(crate) request: api::DeleteRangeRequest,
+    /// The range has no keys: nothing is to be deleted.
+    pub(crate) is_empty: bool,
+}
+
+impl DeletePlan {
+    /// Of a request.
+    ///
+    /// # Errors
+    /// As etcd refuses it.
+    pub(crate) fn of(delete: &proto::DeleteRangeRequest) -> Result<Self, Status> {
+        if delete.key.is_empty() {
+            return Err(EMPTY_KEY);
+        }
+        let (range, is_empty) = match Keys::of(&delete.key, &delete.range_end) {
+            Keys::None => (KeyRange::Single, true),
+            Keys::Some(range) => (range, false),
+        };
+        let request = api::DeleteRangeRequest {
             key: delete.key.clone(),
             range,
             prev_kv: delete.prev_kv,
-        }),
-    })
+        };
+        Ok(Self { request, is_empty })
+    }
+}
+
+/// Transactions that delete nothing, and are permitted to whom these deletes are: each has some of them in the
+/// branch that is not taken. At most `ops_max` operations each.
+pub(crate) fn permissions_to_delete(
+    deletes: &[api::DeleteRangeRequest],
+    ops_max: usize,
+) -> Vec<api::TxnRequest> {
+    let some = deletes.chunks(ops_max.max(1));
+    let txn = |some: &[api::DeleteRangeRequest]| api::TxnRequest {
+        failure: some.iter().cloned().map(api::TxnOp::DeleteRange).collect(),
+        ..api::TxnRequest::default()
+    };
+    some.map(txn).collect()
 }
 
 /// The answer to a delete.

@@ -74,7 +74,8 @@ fn keys(name: &str, message: Bytes) -> Result<Understood, String> {
         }),
         "Put" => converted(message, |put| Ok(Some(Request::Put(convert::put(put)?)))),
         "DeleteRange" => converted(message, |delete| {
-            Ok(convert::delete_plan(delete)?.map(Request::DeleteRange))
+            let plan = convert::DeletePlan::of(delete)?;
+            Ok((!plan.is_empty).then_some(Request::DeleteRange(plan.request)))
         }),
         "Txn" => {
             convert::check_txn(&message).map_err(text)?;

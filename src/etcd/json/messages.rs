@@ -137,7 +137,9 @@ messages! {
     StatusResponse:
         1 header ResponseHeader 2 version Text 3 dbSize Int64 4 leader Uint64 5 raftIndex Uint64
         6 raftTerm Uint64 7 raftAppliedIndex Uint64 8 errors [Text] 9 dbSizeInUse Int64
-        10 isLearner Bool 11 storageVersion Text 12 dbSizeQuota Int64;
+        10 isLearner Bool 11 storageVersion Text 12 dbSizeQuota Int64
+        13 downgradeInfo DowngradeInfo;
+    DowngradeInfo: 1 enabled Bool 2 targetVersion Text;
     HashResponse: 1 header ResponseHeader 2 hash Uint32;
     HashKVRequest: 1 revision Int64;
     HashKVResponse:

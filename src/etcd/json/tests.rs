@@ -427,6 +427,7 @@ fn the_tables_have_every_field_of_the_messages_that_are_served() {
     agree::<proto::LeaseStatus>(&messages::LeaseStatus);
     agree::<proto::Member>(&messages::Member);
     agree::<proto::AlarmMember>(&messages::AlarmMember);
+    agree::<proto::DowngradeInfo>(&messages::DowngradeInfo);
     agree::<proto::Permission>(&messages::Permission);
     agree::<proto::UserAddOptions>(&messages::UserAddOptions);
     agree::<proto::LeaderKey>(&messages::LeaderKey);

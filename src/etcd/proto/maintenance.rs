@@ -36,6 +36,17 @@ pub(crate) struct StatusResponse {
     pub(crate) storage_version: String,
     #[prost(int64, tag = "12")]
     pub(crate) db_size_quota: i64,
+    #[prost(message, optional, tag = "13")]
+    pub(crate) downgrade_info: Option<DowngradeInfo>,
+}
+
+/// Whether the cluster is on its way to an older version.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DowngradeInfo {
+    #[prost(bool, tag = "1")]
+    pub(crate) enabled: bool,
+    #[prost(string, tag = "2")]
+    pub(crate) target_version: String,
 }
 
 /// Reads or changes alarms.

@@ -48,8 +48,8 @@ pub(crate) use lease::{
 };
 pub(crate) use maintenance::{
     ALARM_CORRUPT, ALARM_NO_SPACE, AlarmAction, AlarmMember, AlarmRequest, AlarmResponse,
-    DefragmentRequest, DefragmentResponse, DowngradeAction, DowngradeRequest, DowngradeResponse,
-    HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
+    DefragmentRequest, DefragmentResponse, DowngradeAction, DowngradeInfo, DowngradeRequest,
+    DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
     MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
 };
 pub(crate) use parts::txn_parts;

@@ -109,10 +109,12 @@ async fn user_add(
     caller: Caller,
     add: proto::AuthUserAddRequest,
 ) -> Result<AuthDoneResponse, Status> {
-    if add.name.is_empty() {
-        return Err(USER_EMPTY);
-    }
-    change(&caller, convert::user_add(add)?, Method::Auth).await
+    let request = match add.name.is_empty() {
+        true => Err(USER_EMPTY),
+        false => convert::user_add(add),
+    };
+    let request = of_root(&caller, request).await?;
+    change(&caller, request, Method::Auth).await
 }
 
 /// UserGet.
@@ -161,7 +163,7 @@ async fn user_change_password(
     caller: Caller,
     password: proto::AuthUserChangePasswordRequest,
 ) -> Result<AuthDoneResponse, Status> {
-    let request = convert::change_password(password)?;
+    let request = of_root(&caller, convert::change_password(password)).await?;
     change(&caller, request, Method::Auth).await
 }
 
@@ -199,11 +201,12 @@ async fn role_add(
     caller: Caller,
     add: proto::AuthRoleAddRequest,
 ) -> Result<AuthDoneResponse, Status> {
-    if add.name.is_empty() {
-        return Err(ROLE_EMPTY);
-    }
     let is_root = add.name == ROOT;
-    let request = AuthRequest::RoleAdd { name: add.name };
+    let request = match add.name.is_empty() {
+        true => Err(ROLE_EMPTY),
+        false => Ok(AuthRequest::RoleAdd { name: add.name }),
+    };
+    let request = of_root(&caller, request).await?;
     match change(&caller, request, Method::Auth).await {
         Err(status) if is_root && status == ROLE_EXISTS => Ok(done_here(&caller)),
         answered => answered,
@@ -257,7 +260,7 @@ async fn role_grant_permission(
     grant: proto::AuthRoleGrantPermissionRequest,
 ) -> Result<AuthDoneResponse, Status> {
     let method = method_for(&grant.name, Method::Auth);
-    let request = convert::grant_permission(grant)?;
+    let request = of_root(&caller, convert::grant_permission(grant)).await?;
     match change(&caller, request, method).await {
         Err(status) if method == Method::Root && status == INVALID_AUTH_MANAGEMENT => {
             Ok(done_here(&caller))
@@ -279,6 +282,17 @@ async fn role_revoke_permission(
     caller.wants_root().await?;
     ask(&caller, AuthRequest::RoleGet { name }, Method::Auth).await?;
     Err(PERMISSION_NOT_GRANTED)
+}
+
+/// `request`; what is wrong with it is told to who may change users and roles, and the others that they may not.
+async fn of_root(
+    caller: &Caller,
+    request: Result<AuthRequest, Status>,
+) -> Result<AuthRequest, Status> {
+    if request.is_err() {
+        caller.wants_root().await?;
+    }
+    request
 }
 
 /// What a change about `name` is, in the choice of texts.

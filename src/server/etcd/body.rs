@@ -1,6 +1,7 @@
 //! The body of a request, as framed messages of gRPC.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -8,13 +9,20 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 
 use crate::etcd::status::{Code, Status};
+use crate::sync::{Count, Ordering};
 
 /// How much of a body is read that nothing needs, and for how long.
 const DRAINED_BYTES_MAX: usize = 256 << 10;
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub(super) enum RequestBody {
+pub(super) struct RequestBody {
+    source: Source,
+    received_bytes: Arc<Count>,
+}
+
+/// Where they come from.
+enum Source {
     /// They are what the client sends.
     Grpc(Incoming),
     /// They are what it means.
@@ -25,10 +33,33 @@ pub(super) enum RequestBody {
 pub(super) trait TranslatedBody: Send {
     /// The next bytes of these messages; `None` after the last.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>>;
+
+    /// Whether a part of a message has arrived, and not the whole.
+    fn has_begun(&self) -> bool;
 }
 
 impl RequestBody {
-    /// The next bytes of framed messages; `None` after the last.
+    /// What a client of gRPC sends. Its bytes count.
+    pub(super) fn grpc(body: Incoming, received_bytes: &Arc<Count>) -> Self {
+        Self {
+            source: Source::Grpc(body),
+            received_bytes: Arc::clone(received_bytes),
+        }
+    }
+
+    /// What the body of another client means. Its bytes count as if they were sent.
+    pub(super) fn translated(
+        body: impl TranslatedBody + 'static,
+        received_bytes: &Arc<Count>,
+    ) -> Self {
+        Self {
+            source: Source::Translated(Box::new(body)),
+            received_bytes: Arc::clone(received_bytes),
+        }
+    }
+
+    /// The next bytes of framed messages; `None` after the last. There are none as yet if a message has begun to
+    /// arrive, so that the reader knows.
     ///
     /// # Errors
     /// The client has gone, or what it sent is no message.
@@ -36,11 +67,30 @@ impl RequestBody {
     /// # Cancel safety
     /// Nothing that has arrived is lost.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, Status>> {
-        std::future::poll_fn(|cx| match self {
-            Self::Grpc(body) => poll_data(body, cx),
-            Self::Translated(body) => body.poll_next(cx),
-        })
-        .await
+        let had_begun = self.has_begun();
+        let next = std::future::poll_fn(|cx| match &mut self.source {
+            Source::Grpc(body) => poll_data(body, cx),
+            Source::Translated(body) => match body.poll_next(cx) {
+                Poll::Pending if !had_begun && body.has_begun() => {
+                    Poll::Ready(Some(Ok(Bytes::new())))
+                }
+                polled => polled,
+            },
+        });
+        let next = next.await;
+        if let Some(Ok(data)) = &next {
+            let bytes = data.len() as u64;
+            self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        next
+    }
+
+    /// Whether a part of a message has arrived that is not given out yet.
+    pub(super) fn has_begun(&self) -> bool {
+        match &self.source {
+            Source::Grpc(_) => false,
+            Source::Translated(body) => body.has_begun(),
+        }
     }
 }
 

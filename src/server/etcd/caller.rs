@@ -26,6 +26,7 @@ use crate::etcd::errors::{
 use crate::etcd::proto;
 use crate::etcd::status::{Code, Status};
 use crate::kv::access::Identity;
+use crate::server::disk::store::{Snapshot, StoreError};
 use crate::server::session::auth::is_jwt;
 use crate::server::session::{LocalClient, Sessions};
 use crate::types::NodeId;
@@ -68,6 +69,8 @@ pub(super) struct Caller {
     stopping: watch::Receiver<bool>,
     deadline: Instant,
     is_limited_by_client: bool,
+    /// When the client's patience with a stream is over, if it said so.
+    ends_at: Option<Instant>,
     /// No answer is wanted from a node that knows no leader.
     needs_leader: bool,
     consistency: Option<Consistency>,
@@ -99,6 +102,9 @@ impl Caller {
             stopping,
             deadline: now() + patience,
             is_limited_by_client: given.is_some_and(|given| given <= longest),
+            ends_at: given
+                .filter(|given| *given < PATIENCE_ENDLESS)
+                .map(|given| now() + given),
             needs_leader: has_leader == Some(b"true"),
             consistency: consistency(headers)?,
             context: context(headers)?,
@@ -196,13 +202,15 @@ impl Caller {
     }
 
     /// Waits until streams of this caller have to end: because the node stops, because it has known no
-    /// leader for long and the caller wants none then, or because the caller's token is over.
+    /// leader for long and the caller wants none then, because the caller's token is over, or because its
+    /// deadline has passed.
     pub(super) async fn ended(&self) -> Status {
         let mut stopping = self.stopping.clone();
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => STOPPED,
             () = self.leader_lost() => NO_LEADER,
             () = self.token_ended() => INVALID_AUTH_TOKEN,
+            () = until(self.ends_at) => DEADLINE,
         }
     }
 
@@ -307,6 +315,26 @@ impl Caller {
         passes && error.outcome == Outcome::NotApplied && self.sessions.node.is_readable()
     }
 
+    /// Looks at the state of this node, whatever the caller may read. Such a look may wait for the disk, so it has
+    /// a thread of its own.
+    ///
+    /// # Errors
+    /// The node stops, or has to.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Snapshot) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let sessions = Arc::clone(&self.sessions);
+        let looked = tokio::task::spawn_blocking(move || {
+            let found = sessions.serving.store.snapshot();
+            found.and_then(|view| look(&view)).map_err(|error| {
+                (sessions.on_fatal)(error);
+                STOPPED
+            })
+        });
+        looked.await.unwrap_or(Err(STOPPED))
+    }
+
     /// That the caller may do what only the role root may.
     ///
     /// # Errors
@@ -359,6 +387,14 @@ pub(super) fn now() -> Instant {
         reason = "how long a call takes is no lease: plain elapsed time is enough"
     )]
     Instant::now()
+}
+
+/// Waits for that time; without one, for ever.
+pub(super) async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A token as clients are given it.

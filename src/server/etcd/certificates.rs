@@ -52,6 +52,11 @@ impl EtcdCertificates {
         }))
     }
 
+    /// Whether every client shows a certificate.
+    pub(super) fn must_be_shown(&self) -> bool {
+        self.clients.must_be_shown()
+    }
+
     /// Counts a client that was refused for its name, and says how many there were.
     pub(super) fn count_refusal(&self) -> u64 {
         self.refused.fetch_add(1, Ordering::Relaxed) + 1

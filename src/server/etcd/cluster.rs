@@ -15,6 +15,7 @@ use crate::etcd::errors::{MEMBER_EXISTS, Method, PEER_URL_EXISTS};
 use crate::etcd::proto;
 use crate::etcd::proto::{Member, MemberListResponse};
 use crate::etcd::status::Status;
+use crate::kv;
 use crate::types::NodeId;
 
 /// Where its methods are.
@@ -42,7 +43,7 @@ async fn member_list(
     let (header, list) = ask(&caller, Request::MemberList, consistency, Method::Node).await?;
     Ok(MemberListResponse {
         header: Some(header),
-        members: members(&caller, list),
+        members: members(&caller, list).await?,
     })
 }
 
@@ -66,7 +67,7 @@ async fn member_add(
         added => added?,
     };
     let changed = list.changed;
-    let members = members(&caller, list);
+    let members = members(&caller, list).await?;
     let is_new = |member: &&Member| Some(NodeId(member.id)) == changed;
     Ok(proto::MemberAddResponse {
         header: Some(header),
@@ -86,7 +87,7 @@ async fn member_remove(
     let (header, list) = change(&caller, request, Method::Member).await?;
     Ok(proto::MemberRemoveResponse {
         header: Some(header),
-        members: members(&caller, list),
+        members: members(&caller, list).await?,
     })
 }
 
@@ -103,7 +104,7 @@ async fn member_update(
     let (header, list) = change(&caller, request, Method::Member).await?;
     Ok(proto::MemberUpdateResponse {
         header: Some(header),
-        members: members(&caller, list),
+        members: members(&caller, list).await?,
     })
 }
 
@@ -118,7 +119,7 @@ async fn member_promote(
     let (header, list) = change(&caller, request, Method::MemberPromote).await?;
     Ok(proto::MemberPromoteResponse {
         header: Some(header),
-        members: members(&caller, list),
+        members: members(&caller, list).await?,
     })
 }
 
@@ -129,16 +130,24 @@ async fn is_address_of_a_member(caller: &Caller, address: &str) -> Result<bool, 
     Ok(members.any(|member| member.info.peer_address == address))
 }
 
-fn members(caller: &Caller, list: MembersResponse) -> Vec<Member> {
+/// Each with the URL that it said last: to this node, else to one that led.
+async fn members(caller: &Caller, list: MembersResponse) -> Result<Vec<Member>, Status> {
+    let recorded = caller.look(kv::etcd_urls).await?;
     let directory = &caller.sessions.node.directory;
-    let members = list.members.into_iter().map(|member| Member {
-        id: member.info.id.0,
-        client_urls: directory.etcd_url(member.info.id).into_iter().collect(),
-        peer_urls: vec![format!("https://{}", member.info.peer_address)],
-        is_learner: member.membership != Membership::Voter,
-        name: member.info.name,
+    let members = list.members.into_iter().map(|member| {
+        let id = member.info.id;
+        let url = directory
+            .etcd_url(id)
+            .or_else(|| recorded.get(&id).cloned());
+        Member {
+            id: id.0,
+            client_urls: url.into_iter().filter(|url| !url.is_empty()).collect(),
+            peer_urls: vec![format!("https://{}", member.info.peer_address)],
+            is_learner: member.membership != Membership::Voter,
+            name: member.info.name,
+        }
     });
-    members.collect()
+    Ok(members.collect())
 }
 
 async fn change(

@@ -17,17 +17,14 @@ use hyper::{Response, StatusCode};
 use prost::Message;
 use tokio::sync::mpsc;
 
+use super::arriving::{ArrivingBytes, SMALL_BYTES};
 use super::body::{RequestBody, ended_early};
 use super::large::{LargeReply, Patience};
 pub(super) use super::stream_frame::StreamFrame;
-use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 use crate::server::session::LocalClient;
 
-/// Bodies up to this size are not counted against the memory of a connection: the window of the connection
-/// bounds those that arrive, and the number of its streams those that are to be read.
-pub(super) const SMALL_BYTES: usize = 4 << 10;
 /// An answer for which there is no memory until its client reads. Nothing is said of what it answers: a write
 /// is applied by then.
 const NOT_READ: Status = Status::new(
@@ -51,7 +48,7 @@ pub(super) enum Reply {
     Large(LargeReply),
     /// What comes by and by, in frames that are small or that others hold, too.
     Stream(mpsc::Receiver<StreamFrame>),
-    /// One of these, in other words.
+    /// One of these, in other words, or counted.
     Translated(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
 }
 
@@ -155,16 +152,13 @@ pub(super) async fn receive(
     bytes_max: usize,
 ) -> Result<(Bytes, impl Sized + use<>), Status> {
     let mut read = BytesMut::new();
-    let mut reserved = None;
+    let mut held = ArrivingBytes::new(client.clone(), 1);
     let mut length = None;
     loop {
         if length.is_none()
             && let Some(bytes) = message_bytes(&read, bytes_max)?
         {
             read.advance(PREFIX_BYTES);
-            if bytes > SMALL_BYTES {
-                reserved = Some(client.reserve(bytes).ok_or(TOO_MANY_REQUESTS)?);
-            }
             length = Some(bytes);
         }
         if length.is_some_and(|length| read.len() > length) {
@@ -174,10 +168,11 @@ pub(super) async fn receive(
             ));
         }
         match body.next().await {
-            None if length == Some(read.len()) => return Ok((read.freeze(), reserved)),
+            None if length == Some(read.len()) => return Ok((read.freeze(), held)),
             None => return Err(ended_early()),
             Some(data) => read.extend_from_slice(&data?),
         }
+        held.hold(read.len())?;
     }
 }
 

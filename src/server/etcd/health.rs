@@ -8,6 +8,7 @@ use super::body::{RequestBody, ended_early};
 use super::caller::Caller;
 use super::grpc::{Reply, end_frame, message_frame, streaming};
 use super::stream::Requests;
+use crate::etcd::errors::STOPPED;
 use crate::etcd::proto;
 use crate::etcd::proto::{HealthCheckRequest, HealthCheckResponse};
 use crate::etcd::status::{Code, Status};
@@ -35,9 +36,13 @@ pub(super) fn watch(caller: Caller, body: RequestBody) -> Response<Reply> {
     let (answers, waiting) = mpsc::channel(WAITING_MAX);
     tokio::spawn(async move {
         let mut requests = Requests::new(caller.clone(), body);
-        let service = match requests.next::<HealthCheckRequest>().await {
-            Ok(Some(request)) => request.service,
-            Ok(None) => return drop(answers.send(end_frame(Err(&ended_early()))).await),
+        let asked = tokio::select! {
+            asked = requests.next::<HealthCheckRequest>() => asked.and_then(|it| it.ok_or_else(ended_early)),
+            status = caller.ended() => Err(status),
+            () = answers.closed() => return,
+        };
+        let service = match asked {
+            Ok(asked) => asked.service,
             Err(status) => return drop(answers.send(end_frame(Err(&status))).await),
         };
         let is_known = service.is_empty();
@@ -54,7 +59,7 @@ pub(super) fn watch(caller: Caller, body: RequestBody) -> Response<Reply> {
             status = caller.ended() => status,
             () = answers.closed() => return,
         };
-        if is_known {
+        if is_known && ended == STOPPED {
             let status = proto::NOT_SERVING;
             let _ = answers
                 .send(message_frame(&HealthCheckResponse { status }))

@@ -12,9 +12,9 @@ use super::large::PIECE_BYTES;
 use super::pages;
 use super::pages::{WholeRange, unexpected};
 use crate::api;
-use crate::api::{Consistency, RangeRequest, Request, Response, ResponseBody};
+use crate::api::{Consistency, Request, Response, ResponseBody};
 use crate::etcd::convert;
-use crate::etcd::convert::RangePlan;
+use crate::etcd::convert::{DeletePlan, RangePlan};
 use crate::etcd::errors::{COMPACTED, Method, STOPPED, TIMEOUT};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
@@ -89,19 +89,12 @@ pub(super) async fn delete_range(
     caller: Caller,
     delete: proto::DeleteRangeRequest,
 ) -> Result<proto::DeleteRangeResponse, Status> {
-    let Some(request) = convert::delete_plan(&delete)? else {
-        // Nothing is deleted; the header is that of a read.
-        let request = RangeRequest {
-            key: delete.key.clone(),
-            count_only: true,
-            ..RangeRequest::default()
-        };
-        let consistency = Consistency::Linearizable;
-        let read = caller.ask(Request::Range(request), consistency, Method::Delete);
-        let header = caller.header(&read.await?.header);
+    let DeletePlan { request, is_empty } = DeletePlan::of(&delete)?;
+    if is_empty {
+        let header = caller.header(&may_delete(&caller, &[request]).await?);
         let nothing = api::DeleteRangeResponse::default();
         return Ok(convert::delete_response(header, nothing));
-    };
+    }
     let request = Request::DeleteRange(request);
     let Response { header, body } = write(&caller, request, Method::Delete).await?;
     let ResponseBody::DeleteRange(deleted) = body else {
@@ -110,14 +103,31 @@ pub(super) async fn delete_range(
     Ok(convert::delete_response(caller.header(&header), deleted))
 }
 
+/// That the caller may make these deletes, of which none is made. The header says where the keys are then.
+async fn may_delete(
+    caller: &Caller,
+    deletes: &[api::DeleteRangeRequest],
+) -> Result<api::ResponseHeader, Status> {
+    let ops_max = caller.sessions.limits.requests.txn_ops_max;
+    let mut header = api::ResponseHeader::default();
+    for txn in convert::permissions_to_delete(deletes, ops_max) {
+        header = write(caller, Request::Txn(txn), Method::Delete)
+            .await?
+            .header;
+    }
+    Ok(header)
+}
+
 /// Txn.
 pub(super) async fn txn(
     caller: Caller,
     txn: proto::TxnRequest,
 ) -> Result<proto::TxnResponse, Status> {
     let plan = convert::txn_plan(&txn, caller.sessions.limits.requests.txn_ops_max)?;
-    // One that only reads is a read; it may be stale only if the caller says so in our words.
-    let consistency = caller.consistency(false);
+    if !plan.empty_deletes.is_empty() {
+        may_delete(&caller, &plan.empty_deletes).await?;
+    }
+    let consistency = caller.consistency(convert::is_serializable(&txn));
     let request = Request::Txn(plan.request.clone());
     let Response { header, body } = caller.ask(request, consistency, Method::Txn).await?;
     let ResponseBody::Txn(response) = body else {

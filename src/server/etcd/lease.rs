@@ -6,11 +6,12 @@ use super::caller::Caller;
 use super::pages::unexpected;
 use crate::api::{
     Consistency, LeaseGrantRequest, LeaseKept, LeaseListRequest, LeaseRef, Request, Response,
-    ResponseBody,
+    ResponseBody, ResponseHeader,
 };
 use crate::etcd::errors::{LEASE_EXISTS, LEASE_NOT_FOUND, Method, TTL_TOO_LARGE, is_worth_waiting};
 use crate::etcd::proto;
 use crate::etcd::status::Status;
+use crate::kv;
 
 /// The shortest and the longest time to live that etcd grants, in seconds.
 const TTL_MIN: i64 = 2;
@@ -58,30 +59,48 @@ pub(super) async fn grant(
     }
 }
 
-/// LeaseRevoke: answers once all keys of the lease are gone.
+/// LeaseRevoke: answers once all keys of the lease are gone at this node, also if it was revoked before.
 pub(super) async fn revoke(
     caller: Caller,
     revoke: proto::LeaseRevokeRequest,
 ) -> Result<proto::LeaseRevokeResponse, Status> {
     let id = known(revoke.id)?;
-    let Response { mut header, body } =
-        ask(&caller, Request::LeaseRevoke(LeaseRef::id(id))).await?;
+    let request = Request::LeaseRevoke(LeaseRef::id(id));
+    let Response { mut header, body } = match ask(&caller, request).await {
+        Err(status) if status == LEASE_NOT_FOUND => {
+            gone(&caller, id).await?;
+            return Err(status);
+        }
+        answered => answered?,
+    };
     let ResponseBody::LeaseRevoke(revoked) = body else {
         return Err(unexpected());
     };
-    let mut is_partial = revoked.is_partial;
-    while is_partial {
-        tokio::time::sleep(REVOKED_EVERY).await;
-        let request = Request::LeaseTimeToLive { id, keys: false };
-        match ask_here(&caller, request).await {
-            Ok(response) => header = response.header,
-            Err(status) if status == LEASE_NOT_FOUND => is_partial = false,
-            Err(status) => return Err(status),
-        }
+    if revoked.is_partial {
+        gone(&caller, id).await?;
+        // That of the first keys alone was there before.
+        header = caller
+            .sessions
+            .node
+            .header(caller.sessions.serving.store.revision());
     }
     Ok(proto::LeaseRevokeResponse {
         header: Some(caller.header(&header)),
     })
+}
+
+/// Waits until a lease that has ended is gone at this node, with its keys. The deadline of the call ends this.
+async fn gone(caller: &Caller, id: i64) -> Result<(), Status> {
+    let mut first = None;
+    loop {
+        let found = caller.look(move |view| kv::lease_info(view, id, false, 0));
+        let granted = found.await?.map(|lease| lease.grant_index);
+        // Another one may have its id by then.
+        if granted.is_none_or(|granted| *first.get_or_insert(granted) != granted) {
+            return Ok(());
+        }
+        tokio::time::sleep(REVOKED_EVERY).await;
+    }
 }
 
 /// Requests of LeaseKeepAlive, which are renewed together. Answers the first of them that are decided.
@@ -91,9 +110,10 @@ pub(super) async fn keep_alive(
 ) -> Result<Vec<proto::LeaseKeepAliveResponse>, Status> {
     // The revision is that from before the renewal.
     let node = &caller.sessions.node;
-    let header = caller.header(&node.header(caller.sessions.serving.store.revision()));
+    let before = node.header(caller.sessions.serving.store.revision());
     let ids: Vec<i64> = renewals.iter().map(|renewal| renewal.id).collect();
-    let ttls = renew(&caller, &ids).await?;
+    let Renewals { ttls, header } = renew(&caller, &ids).await?;
+    let header = caller.header_at(header.as_ref().unwrap_or(&before), before.revision);
     let answer = |(id, ttl)| proto::LeaseKeepAliveResponse {
         header: Some(header),
         id,
@@ -102,12 +122,20 @@ pub(super) async fn keep_alive(
     Ok(ids.into_iter().zip(ttls).map(answer).collect())
 }
 
-/// Renews these leases, and says how many seconds each has then, in their order, up to the first that is not decided yet:
-/// one that has ended, or never was, has zero. Waits until one is decided.
+/// What came of renewals.
+pub(super) struct Renewals {
+    /// How many seconds each lease has, in their order, up to the first that is not decided yet: one that has ended,
+    /// or never was, has zero.
+    pub(super) ttls: Vec<i64>,
+    /// The leader's, if it was asked: of the leadership that permitted them.
+    header: Option<ResponseHeader>,
+}
+
+/// Renews these leases. Waits until one is decided.
 ///
 /// # Errors
 /// As etcd refuses one of them. Others may have been renewed.
-pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Vec<i64>, Status> {
+pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Renewals, Status> {
     let is_id = |id: &&i64| **id > 0;
     loop {
         let leases: Vec<LeaseRef> = ids
@@ -115,13 +143,13 @@ pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Vec<i64>, Stat
             .filter(is_id)
             .map(|id| LeaseRef::id(*id))
             .collect();
-        let mut kept = Vec::new();
+        let (mut kept, mut header) = (Vec::new(), None);
         if !leases.is_empty() {
             let answered = ask(caller, Request::LeaseKeepAlive(leases)).await?;
             let ResponseBody::LeaseKeepAlive(answers) = answered.body else {
                 return Err(unexpected());
             };
-            kept = answers;
+            (kept, header) = (answers, Some(answered.header));
         }
         let mut kept = kept.into_iter();
         let mut ttls = Vec::new();
@@ -137,7 +165,7 @@ pub(super) async fn renew(caller: &Caller, ids: &[i64]) -> Result<Vec<i64>, Stat
             }
         }
         if !ttls.is_empty() || ids.is_empty() {
-            return Ok(ttls);
+            return Ok(Renewals { ttls, header });
         }
         tokio::time::sleep(UNDECIDED_PAUSE).await;
     }
@@ -155,9 +183,9 @@ pub(super) async fn time_to_live(
         ..proto::LeaseTimeToLiveResponse::default()
     };
     let node = &caller.sessions.node;
-    let current = node.header(caller.sessions.serving.store.revision());
+    let current = || node.header(caller.sessions.serving.store.revision());
     if query.id < 1 {
-        return Ok(gone(caller.header(&current)));
+        return Ok(gone(caller.header(&current())));
     }
     let request = Request::LeaseTimeToLive {
         id: query.id,
@@ -167,8 +195,13 @@ pub(super) async fn time_to_live(
         let Response { header, body } = match ask_here(&caller, request.clone()).await {
             Err(status) if status == LEASE_NOT_FOUND => {
                 // It may have been granted elsewhere, and not be known here yet.
+                let before = current();
                 match remaining_at_leader(&caller, query.id).await? {
-                    None => return Ok(gone(caller.header(&current))),
+                    None if node.published.term() == before.raft_term => {
+                        return Ok(gone(caller.header(&before)));
+                    }
+                    // The answer does not say which of the terms it is of.
+                    None => {}
                     Some(_) => tokio::time::sleep(UNDECIDED_PAUSE).await,
                 }
                 continue;

@@ -16,8 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::authority::AnyAuthority;
+use super::caller::now;
 use super::calls::{Calls, PortMetrics, Scrape};
 use super::certificates::EtcdCertificates;
 use super::console::Console;
@@ -36,8 +38,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(600);
 /// How long the port rests when the system gives it no connection, for want of files for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Calls of one connection beside each other. What each may have waiting uncounted is less than sixteen kilobytes.
-const STREAMS_MAX: u32 = 4_096;
+/// At most once in so long is it said that a connection was one too many: clients cause it.
+const FULL_SAID_EVERY: Duration = Duration::from_secs(60);
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const HEADER_BYTES_MAX: u32 = 16 << 10;
@@ -80,6 +82,12 @@ impl EtcdListener {
         self.address
     }
 
+    /// Whether it is served under TLS to clients that need no certificate.
+    pub(crate) fn takes_unnamed_clients(&self) -> bool {
+        let certificates = self.certificates.as_ref();
+        certificates.is_some_and(|certificates| !certificates.must_be_shown())
+    }
+
     /// Serves connections until `stopping` says so or is dropped; then lets those that are open finish
     /// what they do.
     pub(crate) async fn serve(
@@ -97,6 +105,7 @@ impl EtcdListener {
             self.address.ip().is_loopback(),
         ));
         let seats = Arc::new(Seats::new(self.admission));
+        let mut refusals = Refusals::default();
         let mut connections = JoinSet::new();
         let mut tending = JoinSet::new();
         if let Some(certificates) = self.certificates.clone() {
@@ -115,8 +124,12 @@ impl EtcdListener {
                 continue;
             };
             // One connection too many is closed at once.
-            let Some(seat) = seats.take(address.ip()) else {
-                continue;
+            let seat = match seats.take(address.ip()) {
+                Ok(seat) => seat,
+                Err(full) => {
+                    refusals.add(address, full);
+                    continue;
+                }
             };
             let connection = Connection {
                 sessions: sessions.clone(),
@@ -191,6 +204,7 @@ impl Connection {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) {
         let (client, session) = self.sessions.connect_local(name, self.address);
+        let streams_max = self.options.streams_max;
         let route = Route {
             client,
             sessions: self.sessions,
@@ -205,7 +219,7 @@ impl Connection {
             async move { Ok::<Response<Reply>, Infallible>(answer.await) }
         });
         let begun = BegunCalls::default();
-        let builder = http(begun.clone());
+        let builder = http(begun.clone(), streams_max);
         let mut work = Work::new(begun, session);
         let stream = AnyAuthority::new(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -221,7 +235,7 @@ impl Connection {
 }
 
 /// HTTP/2 with etcd's limits, and HTTP/1.1 for the gateway and for pages.
-fn http(begun: BegunCalls) -> auto::Builder<BegunCalls> {
+fn http(begun: BegunCalls, streams_max: u32) -> auto::Builder<BegunCalls> {
     let mut builder = auto::Builder::new(begun);
     builder
         .http1()
@@ -230,7 +244,7 @@ fn http(begun: BegunCalls) -> auto::Builder<BegunCalls> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
+        .max_concurrent_streams(streams_max)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES_MAX)
@@ -259,18 +273,75 @@ impl Seats {
         }
     }
 
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+    /// # Errors
+    /// There is none left.
+    fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
         let mut taken = self.taken.lock();
         let all: usize = taken.values().sum();
         let of_address = taken.get(&address).copied().unwrap_or_default();
-        let is_free =
-            all < self.admission.connections_max && of_address < self.admission.per_address_max;
-        is_free.then(|| {
-            taken.insert(address, of_address + 1);
-            Seat {
-                seats: Arc::clone(self),
-                address,
+        let limits = [
+            (
+                "limits.max_connections",
+                all,
+                self.admission.connections_max,
+            ),
+            (
+                "limits.max_connections_per_address",
+                of_address,
+                self.admission.per_address_max,
+            ),
+        ];
+        for (setting, count, limit) in limits {
+            if count >= limit {
+                return Err(Full { setting, limit });
             }
+        }
+        taken.insert(address, of_address + 1);
+        Ok(Seat {
+            seats: Arc::clone(self),
+            address,
+        })
+    }
+}
+
+/// The limit that leaves no seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Full {
+    setting: &'static str,
+    limit: usize,
+}
+
+/// The connections that were one too many.
+#[derive(Default)]
+struct Refusals {
+    /// Those that were not said yet.
+    count: u64,
+    said: Option<Instant>,
+}
+
+impl Refusals {
+    /// Counts one from this address, and says so if it is time.
+    fn add(&mut self, address: SocketAddr, full: Full) {
+        let Some(refused) = self.count(now()) else {
+            return;
+        };
+        let Full { setting, limit } = full;
+        tracing::warn!(
+            address = %address.ip(),
+            setting,
+            limit,
+            refused,
+            "the etcd port closed a connection at once: it has as many as the setting allows"
+        );
+    }
+
+    /// How many there are to say, if it is time.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let is_due = self.said.is_none_or(|said| now - said >= FULL_SAID_EVERY);
+        is_due.then(|| {
+            self.said = Some(now);
+            std::mem::take(&mut self.count)
         })
     }
 }
@@ -299,12 +370,30 @@ mod tests {
             ..Admission::DEFAULT
         }));
         let address = |last: u8| IpAddr::from([127, 0, 0, last]);
-        let first = seats.take(address(1));
-        let _second = seats.take(address(1)).unwrap();
-        assert!(seats.take(address(1)).is_none());
-        let _third = seats.take(address(2)).unwrap();
-        assert!(seats.take(address(2)).is_none());
+        let full = |setting, limit| Some(Full { setting, limit });
+        let first = seats.take(address(1)).ok();
+        let _second = seats.take(address(1)).ok().unwrap();
+        assert_eq!(
+            seats.take(address(1)).err(),
+            full("limits.max_connections_per_address", 2)
+        );
+        let _third = seats.take(address(2)).ok().unwrap();
+        assert_eq!(
+            seats.take(address(2)).err(),
+            full("limits.max_connections", 3)
+        );
         drop(first);
-        assert!(seats.take(address(2)).is_some());
+        assert!(seats.take(address(2)).is_ok());
+    }
+
+    #[test]
+    fn connections_too_many_are_said_once_a_minute_with_their_number() {
+        let mut refusals = Refusals::default();
+        let begin = now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let said: Vec<_> = [0, 1, 59, 60, 61, 200]
+            .map(|seconds| refusals.count(after(seconds)))
+            .into();
+        assert_eq!(said, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }

@@ -1,33 +1,27 @@
-//! What a node says of itself: the service of maintenance, and the pages for programs without gRPC.
-
-use std::time::Duration;
+//! What a node says of itself: the service of maintenance.
 
 use bytes::Bytes;
-use serde_json::json;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::caller::Caller;
-use super::options::EtcdOptions;
 use super::pages::unexpected;
 use crate::api::{
     Consistency, KeyRange, KeyValue, RangeRequest, Request, Response, ResponseBody, ResponseHeader,
     successor,
 };
 use crate::etcd::errors::{
-    BAD_TRANSFEREE, INVALID_DOWNGRADE, Method, NO_DOWNGRADE, NO_LEADER, NOT_LEADER,
+    BAD_TRANSFEREE, DOWNGRADE_FORMAT, INVALID_DOWNGRADE, Method, NO_DOWNGRADE, NO_LEADER,
+    NOT_LEADER,
 };
 use crate::etcd::proto;
 use crate::etcd::proto::{
     ALARM_CORRUPT, ALARM_NO_SPACE, AlarmAction, AlarmMember, DowngradeAction,
 };
 use crate::etcd::status::{Code, Status};
-use crate::server::session::Sessions;
 use crate::types::NodeId;
 
 /// Keys that are read at once for a hash.
 const HASHED_AT_ONCE: u64 = 1_000;
-/// How long a question about health waits for the word of the leader.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Status.
 pub(super) async fn status(
@@ -59,6 +53,7 @@ pub(super) async fn status(
         is_learner: status.role == crate::types::Role::Learner,
         storage_version: caller.options.storage_version(),
         db_size_quota: i64::try_from(status.quota.bytes).unwrap_or(i64::MAX),
+        downgrade_info: Some(proto::DowngradeInfo::default()),
     })
 }
 
@@ -193,8 +188,18 @@ pub(super) async fn downgrade(
     request.await?;
     match asked.action == DowngradeAction::Cancel as i32 {
         true => Err(NO_DOWNGRADE),
+        false if !is_version(&asked.version) => Err(DOWNGRADE_FORMAT),
         false => Err(INVALID_DOWNGRADE),
     }
+}
+
+/// Two numbers; or three, and perhaps what follows a hyphen or a plus.
+fn is_version(text: &str) -> bool {
+    let (numbers, rest) = text.split_at(text.find(['-', '+']).unwrap_or(text.len()));
+    let numbers: Vec<&str> = numbers.split('.').collect();
+    let is_number = |part: &&str| part.parse::<u64>().is_ok();
+    let is_long_enough = numbers.len() == 3 || numbers.len() == 2 && rest.is_empty();
+    is_long_enough && numbers.iter().all(is_number)
 }
 
 /// Alarm: reads the alarms, and raises and clears those of operators. What is measured is cleared by
@@ -318,105 +323,5 @@ fn alarms(
     proto::AlarmResponse {
         header: Some(caller.header(header)),
         alarms: alarms.into_iter().collect(),
-    }
-}
-
-/// A page for a program without gRPC: its status, its type and its text; `None` if there is none at this
-/// path.
-pub(super) async fn page(
-    sessions: &Sessions,
-    options: &EtcdOptions,
-    path: &str,
-    query: Option<&str>,
-) -> Option<(u16, &'static str, String)> {
-    const JSON: &str = "application/json";
-    const TEXT: &str = "text/plain; charset=utf-8";
-    Some(match path {
-        "/version" => {
-            // In the order in which etcd gives them.
-            let version = format!(
-                "{{\"etcdserver\":{},\"etcdcluster\":{},\"storage\":{}}}",
-                json!(options.emulated_version),
-                json!(options.storage_version()),
-                json!(options.storage_version()),
-            );
-            (200, JSON, version)
-        }
-        "/health" => {
-            let parameters = Parameters::of(query.unwrap_or_default());
-            let reason = unhealthy(sessions, &parameters).await;
-            let (code, health) = match reason.is_empty() {
-                true => (200, "true"),
-                false => (503, "false"),
-            };
-            let page = format!("{{\"health\":\"{health}\",\"reason\":{}}}", json!(reason));
-            (code, JSON, page)
-        }
-        "/livez" => (200, TEXT, "ok\n".to_owned()),
-        "/readyz" => {
-            let reason = unhealthy(sessions, &Parameters::default()).await;
-            match reason.is_empty() {
-                true => (200, TEXT, "ok\n".to_owned()),
-                false => (503, TEXT, format!("{reason}\n")),
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// What a question about health leaves out.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Parameters {
-    is_serializable: bool,
-    excludes_no_space: bool,
-}
-
-impl Parameters {
-    fn of(query: &str) -> Self {
-        let mut parameters = Self::default();
-        for pair in query.split('&') {
-            match pair.split_once('=') {
-                Some(("serializable", "true")) => parameters.is_serializable = true,
-                Some(("exclude", "NOSPACE")) => parameters.excludes_no_space = true,
-                _ => {}
-            }
-        }
-        parameters
-    }
-}
-
-/// Why this node is not healthy; empty if it is.
-async fn unhealthy(sessions: &Sessions, parameters: &Parameters) -> String {
-    if sessions.serving.is_no_space() && !parameters.excludes_no_space {
-        return "ALARM NOSPACE".to_owned();
-    }
-    if sessions.node.is_stopping() || !sessions.node.is_readable() {
-        return "RANGE ERROR:etcdserver: server stopped".to_owned();
-    }
-    if parameters.is_serializable {
-        return String::new();
-    }
-    if sessions.node.published.leader().is_none() {
-        return "RAFT NO LEADER".to_owned();
-    }
-    match sessions.confirm(HEALTH_PATIENCE).await {
-        Ok(()) => String::new(),
-        Err(error) => {
-            let status = crate::etcd::errors::status_of(&error, Method::Range, true);
-            format!("RANGE ERROR:{}", status.message)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn questions_about_health_may_leave_things_out() {
-        let all = Parameters::of("serializable=true&exclude=NOSPACE&x=y");
-        assert!(all.is_serializable);
-        assert!(all.excludes_no_space);
-        assert_eq!(Parameters::of("exclude=OTHER"), Parameters::default());
     }
 }

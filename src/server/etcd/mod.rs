@@ -3,13 +3,14 @@
 //! [`listener`] accepts connections, in the clear or under TLS, [`router`] finds the method of a
 //! request, [`grpc`] carries its messages, and [`gateway`] translates those of programs without gRPC. What a method does stands in [`kv`],
 //! [`watches`], [`lease`], [`recipes`], [`auth`], [`cluster`],
-//! [`maintenance`], [`health`], [`snapshot`] and [`console`]; what it asks goes through a session of this node like that of any other client
+//! [`maintenance`], [`health`], [`probes`], [`snapshot`] and [`console`]; what it asks goes through a session of this node like that of any other client
 //! ([`LocalClient`](crate::server::session::LocalClient)), so limits, access and the steps of a
 //! leased read are the same for both protocols. The messages themselves, and etcd's words for what
 //! goes wrong, are in [`etcd`](crate::etcd).
 //!
 //! What is not there yet is answered `Unimplemented`: docs/etcd.md has the list.
 
+mod arriving;
 mod auth;
 mod authority;
 mod body;
@@ -18,6 +19,7 @@ mod calls;
 mod certificates;
 mod cluster;
 mod console;
+mod counted;
 mod gateway;
 mod grpc;
 mod health;
@@ -28,6 +30,7 @@ mod listener;
 mod maintenance;
 mod options;
 mod pages;
+mod probes;
 mod range_stream;
 mod recipes;
 mod router;

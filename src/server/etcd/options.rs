@@ -9,6 +9,8 @@ pub(crate) struct EtcdOptions {
     pub(crate) emulated_version: String,
     /// The largest answer to a read, in bytes.
     pub(crate) reply_bytes_max: usize,
+    /// Calls of one connection beside each other. What each may have waiting uncounted is less than sixteen kilobytes.
+    pub(crate) streams_max: u32,
     /// Whether the methods are served as JSON, too.
     pub(crate) has_gateway: bool,
     /// What browsers may do here.

@@ -99,8 +99,8 @@ async fn read_pages(
     };
     let mut page = RangeRequest {
         revision,
-        // A sorted answer is cut once it is sorted; one more says whether there are more.
-        limit: match is_sorted || request.limit == 0 {
+        // Most sorted answers are cut once they are sorted; one more says whether there are more.
+        limit: match is_sorted && !request.is_cut_before_sorting() || request.limit == 0 {
             true => 0,
             false => request.limit.saturating_add(1),
         },

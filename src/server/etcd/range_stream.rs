@@ -27,9 +27,6 @@ use crate::etcd::errors::{Method, TOO_MANY_REQUESTS};
 use crate::etcd::proto;
 use crate::etcd::status::{Code, Status};
 
-/// Of gRPC alone: the gateway has no path for it.
-pub(super) const PATH: &str = "/etcdserverpb.KV/RangeStream";
-
 /// What an answer has of keys and values at least, unless it is the last.
 const ANSWER_BYTES: usize = 1 << 20;
 /// Answers that may wait until the client reads, beside the one that is on its way.
@@ -50,11 +47,7 @@ pub(super) fn serve(caller: Caller, body: RequestBody) -> Response<Reply> {
         caller,
         WAITING_MAX,
         |answers| streaming_large(answers, Patience::TenSeconds),
-        |caller, answers| async move {
-            let (deadline, late) = (caller.deadline(), caller.late());
-            let sent = tokio::time::timeout_at(deadline, send(&caller, body, &answers)).await;
-            Some(sent.unwrap_or(Err(late)))
-        },
+        |caller, answers| async move { Some(send(&caller, body, &answers).await) },
     )
 }
 
@@ -102,7 +95,7 @@ async fn send(
         };
         stream.add_pages(page).await?;
     }
-    stream.finish(plan.request.count_only).await;
+    stream.finish(plan.request.is_count_only()).await;
     Ok(())
 }
 

@@ -13,13 +13,15 @@ use super::body::{RequestBody, drain};
 use super::caller::{Caller, PATIENCE, PATIENCE_ENDLESS, PATIENCE_LONG, message_bytes_max};
 use super::calls::PortMetrics;
 use super::console::{Console, browsers};
+use super::counted::counted;
 use super::gateway::JsonBody;
-use super::grpc::{Reply, failure, is_grpc, outcome, refuse_compression};
+use super::grpc::{Reply, failure, is_grpc, refuse_compression};
 use super::options::EtcdOptions;
+use super::probes::Page;
 use super::unary::unary;
-use super::unknown::unknown;
+use super::unknown::{RANGE_STREAM, unknown};
 use super::{
-    auth, cluster, console, gateway, health, kv, lease, maintenance, range_stream, recipes,
+    auth, cluster, console, gateway, health, kv, lease, maintenance, probes, range_stream, recipes,
     snapshot, stream, watches,
 };
 use crate::etcd::convert;
@@ -47,7 +49,7 @@ impl Route {
     pub(super) async fn answer(self, request: Request<Incoming>) -> Response<Reply> {
         if is_grpc(request.headers()) {
             let (head, body) = request.into_parts();
-            let body = RequestBody::Grpc(body);
+            let body = RequestBody::grpc(body, self.metrics.calls.received_bytes());
             return self.call(head.uri.path(), &head.headers, body).await;
         }
         // Apart, as the others that are less frequent: the future of every call has room for the largest.
@@ -73,7 +75,7 @@ impl Route {
             Some(method) if *request.method() == HttpMethod::POST => {
                 self.translate(method, request).await
             }
-            Some(_) => gateway::not_allowed(),
+            Some(_) => gateway::not_allowed("POST"),
             None => {
                 let (head, body) = request.into_parts();
                 drain(body);
@@ -92,19 +94,17 @@ impl Route {
         gateway::unwrap_metadata(&mut head.headers);
         let bytes_max = message_bytes_max(&self.sessions);
         let body = JsonBody::new(body, method, self.client.clone(), bytes_max);
-        let body = RequestBody::Translated(Box::new(body));
+        let body = RequestBody::translated(body, self.metrics.calls.received_bytes());
         let answer = self.call(method.grpc, &head.headers, body).await;
         gateway::translated(answer, method).await
     }
 
     /// Answers a call of gRPC, and counts it.
     async fn call(self, path: &str, headers: &HeaderMap, body: RequestBody) -> Response<Reply> {
-        let metrics = self.metrics.clone();
-        let response = self.serve(path, headers, body).await;
-        // A stream that is open is none of the failures.
-        let code = outcome(response.headers()).map_or(0, |(code, _)| code);
-        metrics.calls.count(path, code);
-        response
+        let begun = self.metrics.calls.begin(path);
+        let sent_bytes = Arc::clone(self.metrics.calls.sent_bytes());
+        let answer = self.serve(path, headers, body).await;
+        counted(begun, &sent_bytes, answer)
     }
 
     /// Who makes a call with these headers, which takes at most `longest`.
@@ -134,28 +134,38 @@ impl Route {
     }
 
     async fn page(self, request: &Parts) -> Response<Reply> {
-        if !matches!(request.method, HttpMethod::GET | HttpMethod::HEAD) {
-            let text = "this port answers gRPC, JSON at etcd's paths, and GET /version, /health, \
-                        /livez, /readyz, /metrics and /console/\n";
-            return page(404, TEXT, text.to_owned());
-        }
-        let (path, query) = (request.uri.path(), request.uri.query());
-        if path == "/metrics" {
-            let metrics = self.metrics.clone();
-            let text = tokio::task::spawn_blocking(move || metrics.page()).await;
-            return match text {
-                Ok(text) => page(200, METRICS, text),
-                Err(_) => page(
-                    500,
-                    TEXT,
-                    "the metrics cannot be read: see the log of this node\n".to_owned(),
-                ),
-            };
-        }
-        let found = maintenance::page(&self.sessions, &self.options, path, query).await;
-        match found {
-            Some((status, content, text)) => page(status, content, text),
-            None => page(404, TEXT, "404 page not found\n".to_owned()),
+        let is_read = matches!(request.method, HttpMethod::GET | HttpMethod::HEAD);
+        let found = match Page::at(request.uri.path()) {
+            None if is_read => return page(404, TEXT, "404 page not found\n".to_owned()),
+            Some(found) if is_read => found,
+            Some(_) => return gateway::not_allowed("GET"),
+            None => {
+                let text = "this port answers gRPC, JSON at etcd's paths, and GET /version, /health, \
+                            /livez, /readyz, /metrics and /console/\n";
+                return page(404, TEXT, text.to_owned());
+            }
+        };
+        let query = request.uri.query().unwrap_or_default();
+        let (status, content, text) = match found {
+            Page::Version => probes::version(&self.options),
+            Page::Health => probes::health(&self.sessions, query).await,
+            Page::Probe(checks) => probes::probe(&self.sessions, checks, query).await,
+            Page::Check(check) => probes::check(&self.sessions, check, query).await,
+            Page::Metrics => self.metrics_page().await,
+        };
+        page(status, content, text)
+    }
+
+    async fn metrics_page(self) -> (u16, &'static str, String) {
+        let metrics = self.metrics.clone();
+        let text = tokio::task::spawn_blocking(move || metrics.page()).await;
+        match text {
+            Ok(text) => (200, METRICS, text),
+            Err(_) => (
+                500,
+                TEXT,
+                "the metrics cannot be read: see the log of this node\n".to_owned(),
+            ),
         }
     }
 }
@@ -163,7 +173,7 @@ impl Route {
 /// Serves the methods that are called less often than [`Route::serve`] has them.
 async fn serve_other(path: &str, caller: Caller, body: RequestBody) -> Response<Reply> {
     match path {
-        range_stream::PATH => range_stream::serve(caller, body),
+        RANGE_STREAM => range_stream::serve(caller, body),
         "/etcdserverpb.KV/DeleteRange" => unary(caller, body, any, kv::delete_range).await,
         "/etcdserverpb.KV/Txn" => unary(caller, body, convert::check_txn, kv::txn).await,
         "/etcdserverpb.KV/Compact" => unary(caller, body, any, kv::compact).await,
@@ -218,8 +228,6 @@ fn patience(path: &str) -> Duration {
         "/etcdserverpb.KV/Compact" => PATIENCE_LONG,
         // For those before.
         "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign" => PATIENCE_ENDLESS,
-        // As much as there is, at the speed of the client.
-        range_stream::PATH => PATIENCE_ENDLESS,
         _ => PATIENCE,
     }
 }

@@ -6,11 +6,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use hyper::Response;
 use prost::Message;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use super::arriving::{ARRIVES_WITHIN, ArrivingBytes};
 use super::body::{RequestBody, ended_early};
-use super::caller::Caller;
-use super::grpc::{Reply, SMALL_BYTES, StreamFrame, end_frame, failure, message_frames, streaming};
-use crate::etcd::errors::TOO_MANY_REQUESTS;
+use super::caller::{Caller, now, until};
+use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frames, streaming};
+use crate::etcd::errors::TIMEOUT;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
 use crate::etcd::status::{Code, Status};
 
@@ -32,16 +34,15 @@ where
     A: Message + 'static,
     F: Future<Output = Result<Vec<A>, Status>> + Send,
 {
-    if let Err(status) = caller.wants_leader() {
-        return failure(&status);
-    }
-    let (answers, waiting) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
-        let mut requests = Requests::new(caller, body);
-        // Fails once the client is gone, and then nothing is to be said.
-        let _ = run(&mut requests, &answers, serve).await;
-    });
-    streaming(waiting)
+    send_answers(
+        caller,
+        WAITING_MAX,
+        streaming,
+        |caller, answers| async move {
+            let mut requests = Requests::new(caller, body);
+            run(&mut requests, &answers, serve).await
+        },
+    )
 }
 
 /// Serves a call whose answers come by and by, not one for each request: `send` sends them, and its outcome ends the
@@ -76,26 +77,19 @@ where
     respond(waiting)
 }
 
-type SendFailure = mpsc::error::SendError<StreamFrame>;
-
+/// How the call ends; none if the client is gone.
 async fn run<Q, A, F>(
     requests: &mut Requests,
     answers: &mpsc::Sender<StreamFrame>,
     serve: impl Fn(Caller, Vec<Q>) -> F,
-) -> Result<(), SendFailure>
+) -> Option<Result<(), Status>>
 where
     Q: Message + Default + Clone,
     A: Message,
     F: Future<Output = Result<Vec<A>, Status>>,
 {
-    let of_stream = requests.caller.clone();
-    let mut ended = std::pin::pin!(of_stream.ended());
     loop {
-        let (together, end) = tokio::select! {
-            arrived = requests.next_together::<Q>(TOGETHER_MAX) => arrived,
-            status = ended.as_mut() => (Vec::new(), Some(Err(status))),
-            () = answers.closed() => return Ok(()),
-        };
+        let (together, end) = requests.next_together::<Q>(TOGETHER_MAX).await;
         let mut tries = match together.is_empty() {
             true => Vec::new(),
             false => vec![together],
@@ -106,7 +100,7 @@ where
             let answered = tokio::time::timeout_at(deadline, serve(caller, asked.clone())).await;
             match answered.unwrap_or(Err(late)) {
                 Ok(found) => {
-                    answers.send(message_frames(&found)).await?;
+                    answers.send(message_frames(&found)).await.ok()?;
                     let mut rest = asked;
                     rest.drain(..found.len().clamp(1, rest.len()));
                     if !rest.is_empty() {
@@ -120,11 +114,11 @@ where
                     // What is wrong with one of them is nothing to those before.
                     tries = asked.into_iter().rev().map(|one| vec![one]).collect();
                 }
-                Err(status) => return answers.send(end_frame(Err(&status))).await,
+                Err(status) => return Some(Err(status)),
             }
         }
-        if let Some(end) = end {
-            return answers.send(end_frame(end.as_ref().copied())).await;
+        if end.is_some() {
+            return end;
         }
     }
 }
@@ -133,42 +127,60 @@ where
 pub(super) struct Requests {
     caller: Caller,
     body: RequestBody,
-    /// What has arrived and is not a whole message.
+    /// What has arrived and was not taken, and the memory for it.
     read: BytesMut,
+    held: ArrivingBytes,
+    /// When the message has to be there that has begun to arrive.
+    whole_by: Option<Instant>,
 }
 
 impl Requests {
     /// Those that arrive on `body`.
     pub(super) fn new(caller: Caller, body: RequestBody) -> Self {
         Self {
+            held: ArrivingBytes::new(caller.client().clone(), 1),
             caller,
             body,
             read: BytesMut::new(),
+            whole_by: None,
         }
     }
 
     /// The next; `None` once the client has sent its last.
     ///
+    /// # Errors
+    /// It is no request, or was not there in time, or there is no memory for it.
+    ///
     /// # Cancel safety
     /// Nothing that has arrived is lost.
     pub(super) async fn next<Q: Message + Default>(&mut self) -> Result<Option<Q>, Status> {
         let bytes_max = self.caller.message_bytes_max();
-        let mut reserved = None;
         loop {
-            if let Some(bytes) = message_bytes(&self.read, bytes_max)? {
-                if bytes > SMALL_BYTES && reserved.is_none() {
-                    let room = self.caller.client().reserve(bytes);
-                    reserved = Some(room.ok_or(TOO_MANY_REQUESTS)?);
-                }
-                if let Some(message) = self.whole(bytes) {
-                    return decode(message).map(Some);
-                }
+            if let Some(bytes) = message_bytes(&self.read, bytes_max)?
+                && let Some(message) = self.whole(bytes)
+            {
+                self.whole_by = None;
+                let decoded = decode(message);
+                self.held.release(self.read.len());
+                return decoded.map(Some);
             }
-            match self.body.next().await {
+            let has_begun = !self.read.is_empty() || self.body.has_begun();
+            self.whole_by = match has_begun {
+                true => self.whole_by.or_else(|| Some(now() + ARRIVES_WITHIN)),
+                false => None,
+            };
+            let data = tokio::select! {
+                // What has arrived was in time, though it was not looked at.
+                biased;
+                data = self.body.next() => data,
+                () = until(self.whole_by) => return Err(TIMEOUT),
+            };
+            match data {
                 None if self.read.is_empty() => return Ok(None),
                 None => return Err(ended_early()),
                 Some(data) => self.read.extend_from_slice(&data?),
             }
+            self.held.hold(self.read.len())?;
         }
     }
 }
@@ -214,6 +226,6 @@ impl Requests {
 fn decode<Q: Message + Default>(message: Bytes) -> Result<Q, Status> {
     Q::decode(message).map_err(|error| {
         let text = format!("grpc: error unmarshalling request: {error}");
-        Status::with(Code::Unknown, text)
+        Status::with(Code::Internal, text)
     })
 }

@@ -45,6 +45,13 @@ pub(super) struct ClientCertificates {
     pub(super) issuer_prefix: Option<String>,
 }
 
+impl ClientCertificates {
+    /// Whether every client shows one.
+    pub(super) fn must_be_shown(&self) -> bool {
+        self.are_required || !self.allowed.is_empty()
+    }
+}
+
 /// Why the name in a client's certificate is not taken.
 #[derive(Debug, thiserror::Error)]
 enum NameError {
@@ -81,8 +88,7 @@ impl TcpTls {
             }
         })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let are_required = clients.are_required || !clients.allowed.is_empty();
-        let verifier = verifier(paths, are_required, &provider)?;
+        let verifier = verifier(paths, clients.must_be_shown(), &provider)?;
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| unusable(&paths.certificate, error.to_string()))?;

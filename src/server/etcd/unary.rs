@@ -3,9 +3,11 @@
 use hyper::Response;
 use prost::Message;
 
+use super::arriving::ARRIVES_WITHIN;
 use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Pieces, Reply, failure, receive, success};
+use crate::etcd::errors::TIMEOUT;
 use crate::etcd::status::{Code, Status};
 
 /// Serves a unary call: receives the request, has `check` look at it before it is decoded and `serve`
@@ -28,11 +30,14 @@ where
     }
     let (client, bytes_max) = (caller.client().clone(), caller.message_bytes_max());
     let work = async {
-        let (message, held) = receive(&mut body, &client, bytes_max).await?;
+        let received = receive(&mut body, &client, bytes_max);
+        // Also where the call itself may take for ever.
+        let received = tokio::time::timeout(ARRIVES_WITHIN, received).await;
+        let (message, held) = received.unwrap_or(Err(TIMEOUT))?;
         check(&message)?;
         let request = Q::decode(message).map_err(|error| {
             let text = format!("grpc: error unmarshalling request: {error}");
-            Status::with(Code::Unknown, text)
+            Status::with(Code::Internal, text)
         })?;
         caller.wants_leader()?;
         let answer = serve(caller, request).await?;

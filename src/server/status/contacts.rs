@@ -31,6 +31,14 @@ struct ContactState {
     connected: BTreeSet<NodeId>,
 }
 
+impl ContactState {
+    /// For how long no leader has been known, if that is longer than elections and restarts take.
+    fn leaderless_for(&self, now: Instant) -> Option<Duration> {
+        let lasts = now.at_least_since(self.leaderless_since?);
+        (lasts >= LASTING).then_some(lasts)
+    }
+}
+
 impl Contacts {
     /// Those of a node that starts now, and knows no other.
     pub(crate) fn new(now: Instant) -> Self {
@@ -70,6 +78,16 @@ impl Contacts {
         self.known.write().connected.remove(&peer);
     }
 
+    /// Whether this node is connected to no other.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.known.read().connected.is_empty()
+    }
+
+    /// Whether no leader has been known for longer than elections and restarts take.
+    pub(crate) fn is_leaderless(&self, now: Instant) -> bool {
+        self.known.read().leaderless_for(now).is_some()
+    }
+
     /// The warning that no node leads, if that has lasted: `own` is this node, and `voters` those of the
     /// configuration in force.
     pub(crate) fn leaderless(
@@ -79,11 +97,7 @@ impl Contacts {
         voters: &[MemberInfo],
     ) -> Option<String> {
         let known = self.known.read();
-        let lasts = now.at_least_since(known.leaderless_since?);
-        if lasts < LASTING {
-            return None;
-        }
-        let lasts = lasts.as_secs();
+        let lasts = known.leaderless_for(now)?.as_secs();
         if voters.is_empty() {
             return Some(format!(
                 "no leader has been known for {lasts}s, and this node does not know the members \

@@ -19,7 +19,7 @@ struct Addresses {
     voters: BTreeSet<NodeId>,
     /// What members reported themselves: newer than the configuration.
     reported: BTreeMap<NodeId, ReportedAddresses>,
-    /// Where etcd's clients reach nodes, as URLs, as these reported it.
+    /// Where etcd's clients reach nodes, as URLs, as these reported it; empty if they do not.
     etcd_urls: BTreeMap<NodeId, String>,
     /// Initial members that the bootstrap of the cluster waits for, by name.
     bootstrap_awaits: Vec<String>,
@@ -64,14 +64,12 @@ impl Directory {
 
     /// A node reported where etcd's clients reach it; empty if they do not.
     pub(crate) fn learn_etcd(&self, id: NodeId, url: &str) {
-        let urls = &mut self.known.write().etcd_urls;
-        match url.is_empty() {
-            true => urls.remove(&id),
-            false => urls.insert(id, url.to_owned()),
-        };
+        let mut known = self.known.write();
+        known.etcd_urls.insert(id, url.to_owned());
     }
 
-    /// Where etcd's clients reach a node, as far as it has reported that since this one started.
+    /// Where etcd's clients reach a node, as far as it has reported that since this one started; empty if they do
+    /// not.
     pub(crate) fn etcd_url(&self, id: NodeId) -> Option<String> {
         self.known.read().etcd_urls.get(&id).cloned()
     }
@@ -212,7 +210,8 @@ mod tests {
         let url = directory.etcd_url(NodeId(1));
         assert_eq!(url.as_deref(), Some("http://127.0.0.1:2379"));
         directory.learn_etcd(NodeId(1), "");
-        assert_eq!(directory.etcd_url(NodeId(1)), None);
+        assert_eq!(directory.etcd_url(NodeId(1)).as_deref(), Some(""));
+        assert_eq!(directory.etcd_url(NodeId(2)), None);
         let first = directory.member(NodeId(1)).unwrap();
         assert_eq!(first.client_address, "127.0.0.1:7400");
         assert_eq!(first.peer_address, "p1:1");

@@ -1,5 +1,6 @@
 //! What a node knows of itself and of the other members.
 
+pub(crate) mod checks;
 pub(crate) mod contacts;
 pub(crate) mod directory;
 pub(crate) mod document;

@@ -35,8 +35,8 @@ pub(super) fn unwrap_metadata(headers: &mut HeaderMap) {
     headers.extend(unwrapped);
 }
 
-/// The answer to something else than a POST, as etcd gives it.
-pub(super) fn not_allowed() -> Response<Reply> {
+/// The answer to another method than `allowed`, as etcd gives it.
+pub(super) fn not_allowed(allowed: &'static str) -> Response<Reply> {
     let mut response = Response::new(Reply::of("Method Not Allowed\n".into()));
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     let headers = response.headers_mut();
@@ -44,7 +44,7 @@ pub(super) fn not_allowed() -> Response<Reply> {
         CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
-    headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    headers.insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

@@ -5,16 +5,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::Incoming;
 
-use crate::etcd::errors::TOO_MANY_REQUESTS;
 use crate::etcd::framing::PREFIX_BYTES;
 use crate::etcd::json::{Messages, Method, Scanner, to_protobuf};
 use crate::etcd::status::{Code, Status};
+use crate::server::etcd::arriving::ArrivingBytes;
 use crate::server::etcd::body::{TranslatedBody, drain, poll_data};
-use crate::server::etcd::grpc::SMALL_BYTES;
 use crate::server::session::LocalClient;
 
-/// Memory is reserved in steps of this size.
-const RESERVED_BYTES: usize = 64 << 10;
 /// A message is longer in JSON; up to so many times as long, it is looked at.
 const LONGER_MAX: usize = 2;
 
@@ -23,15 +20,13 @@ pub(in crate::server::etcd) struct JsonBody {
     /// There until it is dropped.
     body: Option<Incoming>,
     method: &'static Method,
-    client: LocalClient,
     /// The longest text of a message.
     bytes_max: usize,
     /// What has arrived and was not taken.
     read: BytesMut,
     scanner: Scanner,
     /// Of the node's memory: for the text, and for the message that it means.
-    held: Vec<Box<dyn Send + Sync>>,
-    held_bytes: usize,
+    held: ArrivingBytes,
     is_over: bool,
     /// The one message of the call was taken.
     is_taken: bool,
@@ -48,12 +43,10 @@ impl JsonBody {
         Self {
             body: Some(body),
             method,
-            client,
             bytes_max: LONGER_MAX * message_bytes_max,
             read: BytesMut::new(),
             scanner: Scanner::default(),
-            held: Vec::new(),
-            held_bytes: SMALL_BYTES,
+            held: ArrivingBytes::new(client, 2),
             is_over: false,
             is_taken: false,
         }
@@ -68,7 +61,7 @@ impl JsonBody {
         loop {
             if let Some(text) = self.whole()? {
                 let message = to_protobuf(&text, self.method.request).map_err(malformed)?;
-                self.release();
+                self.held.release(self.read.len());
                 return Poll::Ready(Ok(Some(framed(&message))));
             }
             if self.is_over {
@@ -116,20 +109,7 @@ impl JsonBody {
                 format!("the JSON text of a request is larger than max ({bytes} vs. {limit})");
             return Err(Status::with(Code::ResourceExhausted, text));
         }
-        while self.held_bytes < bytes {
-            let held = self.client.reserve(2 * RESERVED_BYTES);
-            self.held.push(Box::new(held.ok_or(TOO_MANY_REQUESTS)?));
-            self.held_bytes += RESERVED_BYTES;
-        }
-        Ok(())
-    }
-
-    /// Gives back what was held for a message that is taken.
-    fn release(&mut self) {
-        if self.read.len() <= SMALL_BYTES {
-            self.held.clear();
-            self.held_bytes = SMALL_BYTES;
-        }
+        self.held.hold(bytes)
     }
 }
 
@@ -144,6 +124,10 @@ impl Drop for JsonBody {
 impl TranslatedBody for JsonBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         self.poll_message(cx).map(Result::transpose)
+    }
+
+    fn has_begun(&self) -> bool {
+        !self.read.trim_ascii_start().is_empty()
     }
 }
 

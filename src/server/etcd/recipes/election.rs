@@ -29,26 +29,31 @@ const RENEWALS: u32 = 3;
 /// How long to wait before a renewal is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Campaign: answers once the client leads. Its lease is renewed meanwhile.
+/// Campaign: answers once the client leads, with the header of when it joined, as etcd does. Its lease is renewed
+/// meanwhile.
 pub(in crate::server::etcd) async fn campaign(
     caller: Caller,
     request: CampaignRequest,
 ) -> Result<CampaignResponse, Status> {
     let lease = line::lease_or_new(&caller, request.lease).await?;
     let prefix = line::prefix(&request.name);
-    let (place, found) = Place::take(&caller, &prefix, lease, request.value.clone()).await?;
+    let (mut place, found) = Place::take(&caller, &prefix, lease, request.value.clone()).await?;
+    // A key that was put there without the lease stays when that ends.
+    let ends_with_lease = found.as_ref().is_none_or(|kv| kv.lease == lease);
     if found.is_some_and(|kv| kv.value != request.value) {
         let put = line::put(&place.key, request.value, lease);
-        let changed = line::when_created(&caller, &place.key, place.revision, put, None);
-        if !changed.await?.succeeded {
-            return Err(NOT_ELECTED);
+        let changed = line::when_created(&caller, &place.key, place.revision, put, None).await;
+        if !changed.as_ref().is_ok_and(|changed| changed.succeeded) {
+            place.leave().await;
+            return changed.and(Err(NOT_ELECTED));
         }
     }
     let won = tokio::select! {
         won = place.wait(&prefix) => won?,
-        () = renew(&caller, lease) => None,
+        () = renew(&caller, lease), if ends_with_lease => None,
     };
-    let header = won.ok_or(NOT_ELECTED)?;
+    won.ok_or(NOT_ELECTED)?;
+    let header = place.header;
     let leader = LeaderKey {
         name: request.name,
         key: place.key.clone(),
@@ -57,7 +62,7 @@ pub(in crate::server::etcd) async fn campaign(
     };
     place.keep();
     Ok(CampaignResponse {
-        header: Some(header),
+        header,
         leader: Some(leader),
     })
 }
@@ -66,7 +71,7 @@ pub(in crate::server::etcd) async fn campaign(
 async fn renew(caller: &Caller, lease: i64) {
     loop {
         let renewed = lease::renew(&caller.again(), &[lease]).await;
-        let wait = match renewed.map(|ttls| ttls.first().copied().unwrap_or_default()) {
+        let wait = match renewed.map(|renewed| renewed.ttls.first().copied().unwrap_or_default()) {
             Ok(ttl) if ttl < 1 => return,
             Ok(ttl) => Duration::from_secs(ttl.unsigned_abs()) / RENEWALS,
             Err(_) => RETRY,

@@ -4,17 +4,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::api;
 use crate::api::{Consistency, KeyRange, RangeRequest, SortOrder, SortTarget, WatchRequest};
 use crate::etcd::convert::RangePlan;
+use crate::etcd::errors::STOPPED;
 use crate::etcd::proto;
 use crate::etcd::proto::{
     Compare, CompareTarget, CompareUnion, DeleteRangeRequest, LeaseGrantRequest, PutRequest,
     RequestOp, RequestUnion, ResponseHeader, ResponseUnion, TxnRequest, TxnResponse,
 };
 use crate::etcd::status::Status;
-use crate::server::etcd::caller::Caller;
+use crate::server::etcd::caller::{Caller, PATIENCE};
 use crate::server::etcd::pages::unexpected;
 use crate::server::etcd::{kv, lease, pages};
 use crate::server::watch::WatchStep;
@@ -39,12 +41,15 @@ pub(super) async fn lease_or_new(caller: &Caller, given: i64) -> Result<i64, Sta
     Ok(lease::grant(caller.clone(), grant).await?.id)
 }
 
-/// A place in a line. Given up when dropped, unless it is kept.
+/// A place in a line. Given up when dropped, unless it is kept. One that was there before this call is kept as long
+/// as it is not known to wait behind others: an earlier call may hold it, and goes on holding it.
 pub(super) struct Place {
     caller: Caller,
     pub(super) key: Bytes,
     /// When the key was created.
     pub(super) revision: i64,
+    /// Of the answer to joining the line.
+    pub(super) header: Option<ResponseHeader>,
     is_kept: bool,
 }
 
@@ -63,26 +68,44 @@ impl Place {
             key: key.clone(),
             ..proto::RangeRequest::default()
         });
-        let joined = when_created(caller, &key, 0, put, Some(get)).await?;
-        let found = found(&joined)?;
-        let revision = match &found {
-            Some(kv) => kv.create_revision,
-            None => joined.header.map_or(0, |header| header.revision),
-        };
-        let place = Self {
-            caller: caller.clone(),
-            key,
-            revision,
-            is_kept: false,
-        };
-        Ok((place, found))
+        let (told, taken) = oneshot::channel::<Result<(Self, Option<proto::KeyValue>), Status>>();
+        let caller = caller.clone();
+        // Apart: it is done even if the caller goes meanwhile, and then the place is not taken over, and is given up.
+        tokio::spawn(async move {
+            let mut told = told;
+            let mut joined = std::pin::pin!(when_created(&caller, &key, 0, put, Some(get)));
+            let joined = tokio::select! {
+                joined = joined.as_mut() => joined,
+                () = told.closed() => match tokio::time::timeout(PATIENCE, joined).await {
+                    Ok(joined) => joined,
+                    // It was not made, or the lease ends it.
+                    Err(_) => return,
+                },
+            };
+            let _ = told.send(joined.and_then(|joined| {
+                let found = found(&joined)?;
+                let revision = match &found {
+                    Some(kv) => kv.create_revision,
+                    None => joined.header.map_or(0, |header| header.revision),
+                };
+                let place = Self {
+                    caller: caller.clone(),
+                    key: key.clone(),
+                    revision,
+                    header: joined.header,
+                    is_kept: found.is_some(),
+                };
+                Ok((place, found))
+            }));
+        });
+        taken.await.unwrap_or(Err(STOPPED))
     }
 
     /// Waits until all that were there before are gone. The header of the look that showed it, if the place
     /// is still there: it is gone if its lease has ended.
-    pub(super) async fn wait(&self, prefix: &Bytes) -> Result<Option<ResponseHeader>, Status> {
-        let caller = &self.caller;
+    pub(super) async fn wait(&mut self, prefix: &Bytes) -> Result<Option<ResponseHeader>, Status> {
         loop {
+            let caller = &self.caller;
             let earlier = RangeRequest {
                 max_create_revision: self.revision - 1,
                 sort_order: SortOrder::Descend,
@@ -92,19 +115,30 @@ impl Place {
             let Some(earlier) = earlier else {
                 break;
             };
+            // No call holds it.
+            self.is_kept = false;
             let gone = WatchRequest {
                 no_put: true,
                 ..watch(&earlier.key, header.revision)
             };
-            events(caller, gone).await;
+            events(&self.caller, gone).await;
         }
         let own = RangeRequest {
             key: self.key.clone(),
             ..RangeRequest::default()
         };
-        let (header, own) = read_first(caller, own).await?;
+        let (header, own) = read_first(&self.caller, own).await?;
         let is_there = own.is_some_and(|kv| kv.create_revision == self.revision);
         Ok(is_there.then_some(header))
+    }
+
+    /// Gives it up, and is back once it is gone.
+    pub(super) async fn leave(mut self) {
+        let caller = self.caller.again();
+        // If it fails, the lease ends it. Who goes meanwhile leaves it to the drop.
+        self.is_kept = false;
+        let _ = when_created(&caller, &self.key, self.revision, delete(&self.key), None).await;
+        self.is_kept = true;
     }
 
     /// It stays until its lease ends, or the client gives it up.

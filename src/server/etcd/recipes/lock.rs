@@ -18,7 +18,7 @@ pub(in crate::server::etcd) async fn lock(
 ) -> Result<LockResponse, Status> {
     let lease = line::lease_or_new(&caller, request.lease).await?;
     let prefix = line::prefix(&request.name);
-    let (place, _) = Place::take(&caller, &prefix, lease, Bytes::new()).await?;
+    let (mut place, _) = Place::take(&caller, &prefix, lease, Bytes::new()).await?;
     let header = place.wait(&prefix).await?.ok_or(SESSION_EXPIRED)?;
     let key = place.key.clone();
     place.keep();

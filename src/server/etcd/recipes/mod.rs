@@ -6,5 +6,30 @@ mod election;
 mod line;
 mod lock;
 
-pub(super) use election::{campaign, leader, observe, proclaim, resign};
-pub(super) use lock::{lock, unlock};
+use super::caller::Caller;
+use crate::etcd::errors::of_recipe;
+use crate::etcd::proto::{
+    CampaignRequest, CampaignResponse, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
+    ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse, UnlockRequest,
+    UnlockResponse,
+};
+use crate::etcd::status::Status;
+
+pub(super) use election::observe;
+
+macro_rules! recipes {
+    ($($of:ident $name:ident: $Request:ident $Answer:ident;)*) => {
+        $(pub(super) async fn $name(caller: Caller, request: $Request) -> Result<$Answer, Status> {
+            $of::$name(caller, request).await.map_err(of_recipe)
+        })*
+    };
+}
+
+recipes! {
+    lock lock: LockRequest LockResponse;
+    lock unlock: UnlockRequest UnlockResponse;
+    election campaign: CampaignRequest CampaignResponse;
+    election proclaim: ProclaimRequest ProclaimResponse;
+    election leader: LeaderRequest LeaderResponse;
+    election resign: ResignRequest ResignResponse;
+}

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::unsent::Unsent;
 use super::body::RequestBody;
-use super::caller::{Caller, now};
+use super::caller::{Caller, now, until};
 use super::grpc::{Reply, StreamFrame, message_frame, streaming};
 use super::stream::{Requests, send_answers};
 use crate::api;
@@ -536,14 +536,6 @@ impl WatchStream {
     fn header(&self, revision: i64) -> proto::ResponseHeader {
         let node = &self.caller.sessions.node;
         self.caller.header(&node.header(revision))
-    }
-}
-
-/// Waits for that time; without one, for ever.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -3,7 +3,8 @@
 
 use bytes::BytesMut;
 
-use crate::server::etcd::grpc::{SMALL_BYTES, StreamFrame};
+use crate::server::etcd::arriving::SMALL_BYTES;
+use crate::server::etcd::grpc::StreamFrame;
 
 /// So much is gathered, and one message more.
 const GATHERED_BYTES: usize = SMALL_BYTES;

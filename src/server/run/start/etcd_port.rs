@@ -38,6 +38,7 @@ pub(super) async fn bind(config: &Config) -> Result<Option<EtcdListener>, StartE
     let options = EtcdOptions {
         emulated_version: etcd.emulated_version.clone(),
         reply_bytes_max: etcd.max_reply_bytes,
+        streams_max: etcd.max_concurrent_streams,
         has_gateway: etcd.http_gateway,
         browsers: BrowserOptions {
             has_console: etcd.console,
@@ -95,6 +96,14 @@ impl EtcdService {
     /// Serves the port from now on.
     pub(super) fn start(port: EtcdListener, sessions: &Arc<Sessions>, scrape: Scrape) -> Self {
         let (stop, stopping) = watch::channel(false);
+        if port.takes_unnamed_clients() && sessions.serving.access.rules().is_none() {
+            tracing::warn!(
+                address = %port.address(),
+                "the etcd port needs no certificate of its clients: anyone who reaches it may do \
+                 everything while access is not controlled (tls.etcd.client_cert_auth = true, or \
+                 `leasehold auth enable`)"
+            );
+        }
         Self {
             address: port.address(),
             task: tokio::spawn(port.serve(sessions.clone(), scrape, stopping)),
