@@ -17,39 +17,10 @@
 //! # }
 //! ```
 //!
-//! ```text
-//!  client ── get ──▶ session ── lease valid? state new enough? ──▶ answer
-//!  client ── put ──▶ session ──▶ driver ──▶ log thread, peers ──▶ state thread ──▶ answer
-//!                                owns `Node`: consensus, waiting clients, lease deadlines
-//! ```
-//!
-//! Three concepts carry everything else:
-//!
-//! - **The leader lease.** A majority of voters promises to elect no other leader for a while; the
-//!   leader counts a shorter while from before it asked, and reads alone meanwhile. A
-//!   [`ReadPermit`](raft::ReadPermit) is the proof, and no read is answered without one unless it
-//!   asked for less ([`node::Judged`]).
-//! - **The pure replica.** [`node::Node`] takes time and messages and returns effects. The server
-//!   is one shell around it and the simulator another.
-//! - **The log decides.** Every change, the end of a client lease included, is an entry of the log
-//!   that each replica applies alike ([`kv`]); renewals and reads are not.
-//!
-//! Programs need [`client`] alone. The modules in reading order:
-//!
-//! - [`types`], [`time`], [`api`]: the nouns, the pair of clocks, what may be asked;
-//! - [`raft`], [`log`], [`kv`]: consensus, its log, and the state machine, each pure and none
-//!   knowing the others; [`front`]: how the state is published and read; [`watch`]: which watchers
-//!   are sent what;
-//! - [`node`]: one replica made of them, still pure; [`wire`]: its frames;
-//! - `clock`, `transport`, `server`: the machine around it; `embed`: a node inside a program; `cli`: the
-//!   binary; `bench`: load on it.
-//!
-//! `raft`, `log`, `kv`, `front`, `watch`, `node` and `wire` are public so that the simulator, the fuzzers and
-//! the benches enter by the same door as the server. They promise no stability.
-//!
-//! Why a leased read is never stale is proved in docs/protocol.md, rule by rule; comments cite the
-//! rules by name (`P20`, `A18`).
-
+//! Programs need [`client`] alone, and [`types`], [`time`] and [`api`]: the nouns, the pair of clocks, what may be asked.
+//! Why a leased read is never stale is proved in docs/protocol.md, rule by rule; comments cite the rules by name (`P20`,
+//! `A18`).
+#![cfg_attr(feature = "server", doc = "", doc = include_str!("inside.md"))]
 #![forbid(unsafe_code)]
 
 /// A deliberate bug, which tests of the tests switch on (`planted/mod.rs`). `planted!(Bug)` says
@@ -79,31 +50,41 @@ pub mod client;
 #[cfg(feature = "metrics")]
 mod client_metrics;
 #[cfg(feature = "transport")]
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod clock;
 #[cfg(feature = "embed")]
 pub mod embed;
 #[cfg(feature = "server")]
 #[doc(hidden)]
 pub mod etcd;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod front;
 #[cfg(feature = "json")]
 mod json;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod kv;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod leader_lease;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod log;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod node;
 #[cfg(feature = "embed")]
 pub mod pki;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod raft;
 #[cfg(feature = "server")]
 pub mod server;
 mod sync;
 pub mod time;
 #[cfg(feature = "transport")]
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod transport;
 pub mod types;
 pub mod version;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod watch;
+#[cfg_attr(not(feature = "server"), doc(hidden))]
 pub mod wire;
 
 /// The examples of the README and of the guide are compiled.

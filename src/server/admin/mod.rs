@@ -41,6 +41,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::connection_slots::{ConnectionSlots, RequestSeen, Slot};
+pub use crate::server::status::checks::Check;
 use crate::server::status::startup::Startup;
 use crate::version;
 use crate::wire::PROTOCOL_VERSIONS;
@@ -65,37 +66,6 @@ pub trait AdminSource: Send + Sync + 'static {
     /// All metrics as Prometheus text; `None` while there are none, because the node is starting: zeros
     /// would be taken for facts. Called on a thread that may block.
     fn render_metrics(&self) -> Option<String>;
-}
-
-/// One check of a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// Its name, as in `leader_known`.
-    pub name: &'static str,
-    /// Whether all is well.
-    pub ok: bool,
-    /// What was found, in a few words; shown when not ok.
-    pub detail: String,
-}
-
-impl Check {
-    /// All is well.
-    pub fn ok(name: &'static str) -> Self {
-        Self {
-            name,
-            ok: true,
-            detail: String::new(),
-        }
-    }
-
-    /// A failed check; `detail` is the reason.
-    pub fn failed(name: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            name,
-            ok: false,
-            detail: detail.into(),
-        }
-    }
 }
 
 /// Why the admin server cannot start.
@@ -473,7 +443,7 @@ fn probe(name: &str, checks: &[Check], warnings: &[String], query: Option<&str>)
     for check in checks {
         lines += &match is_excluded(check) {
             true => format!("[ ]{} excluded\n", check.name),
-            false => line_of(check),
+            false => check.line(),
         };
     }
     // What a check found is not said twice.
@@ -488,14 +458,6 @@ fn probe(name: &str, checks: &[Check], warnings: &[String], query: Option<&str>)
     text(status, format!("{lines}{name} check {verdict}\n"))
 }
 
-fn line_of(check: &Check) -> String {
-    let Check { name, ok, detail } = check;
-    match ok {
-        true => format!("[+]{name} ok\n"),
-        false => format!("[-]{name} failed: {detail}\n"),
-    }
-}
-
 /// The line of one check.
 fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     let Some(check) = checks.iter().find(|check| check.name == wanted) else {
@@ -506,7 +468,7 @@ fn probe_one(name: &str, checks: Vec<Check>, wanted: &str) -> Response {
     };
     match check.ok {
         true => text(StatusCode::OK, "ok\n".to_owned()),
-        false => text(StatusCode::SERVICE_UNAVAILABLE, line_of(check)),
+        false => text(StatusCode::SERVICE_UNAVAILABLE, check.line()),
     }
 }
 

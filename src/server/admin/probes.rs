@@ -8,9 +8,11 @@ use rustls_pki_types::UnixTime;
 
 use crate::api::Class;
 use crate::raft::{Invalidation, RecallReason, Status};
-use crate::server::admin::{AdminSource, Answer, Check};
+use crate::server::admin::{AdminSource, Answer};
 use crate::server::metrics::{AlarmType, ConnectionMetrics, HashCheck, Metrics, OperationKind};
 use crate::server::session::Sessions;
+use crate::server::status::checks;
+use crate::server::status::checks::{Check, LINEARIZABLE_READ};
 use crate::server::status::node_state::NodeState;
 use crate::server::status::startup::{Startup, StartupProgress};
 use crate::transport::{Endpoint, HandshakeFailure, Port, TransportStats};
@@ -112,31 +114,23 @@ impl NodeProbes {
         let status = self.node.status.load_full();
         let leader = self.leader_known(&status);
         let linearizable_read = match leader.ok {
-            true => self.linearizable_read().await,
-            false => Check::failed("linearizable_read", leader.detail.clone()),
+            true => checks::linearizable_read(self.sessions.confirm(READ_PATIENCE).await),
+            false => Check::failed(LINEARIZABLE_READ, leader.detail.clone()),
         };
         vec![
             Check::ok("started"),
             self.storage_writable(),
-            self.serializable_read(),
+            checks::serializable_read(&self.node),
             linearizable_read,
             leader,
             self.caught_up(),
-            self.non_learner(&status),
+            checks::non_learner(status.role),
             self.log_whole(),
-            self.data_corruption(),
+            checks::data_corruption(&self.node),
             self.sole_process(),
             self.certificates(),
             self.not_stopping(),
         ]
-    }
-
-    /// Whether a linearizable read is served here: by making one.
-    async fn linearizable_read(&self) -> Check {
-        match self.sessions.confirm(READ_PATIENCE).await {
-            Ok(()) => Check::ok("linearizable_read"),
-            Err(error) => Check::failed("linearizable_read", error.to_string()),
-        }
     }
 
     /// Whether this node has what its leader had a moment ago. A node that has just been restarted has
@@ -153,16 +147,6 @@ impl NodeProbes {
                 format!("the state may be stale by up to {:.1}s", age.as_secs_f64()),
             ),
             None => Check::failed("caught_up", "the clock of this node ran backwards"),
-        }
-    }
-
-    fn non_learner(&self, status: &Status) -> Check {
-        match status.role {
-            Role::Learner => Check::failed(
-                "non_learner",
-                "this node is a learner and does not count until it is promoted",
-            ),
-            _ => Check::ok("non_learner"),
         }
     }
 
@@ -188,28 +172,13 @@ impl NodeProbes {
         }
     }
 
-    fn serializable_read(&self) -> Check {
-        if self.node.is_readable() {
-            Check::ok("serializable_read")
-        } else {
-            Check::failed(
-                "serializable_read",
-                "the state is being compared with its hash",
-            )
-        }
-    }
-
     fn log_whole(&self) -> Check {
-        unless("log_whole", self.node.quarantine_warning())
-    }
-
-    fn data_corruption(&self) -> Check {
-        unless("data_corruption", self.node.integrity.warning())
+        Check::unless("log_whole", self.node.quarantine_warning())
     }
 
     /// Whether no other process has the identity of this node, as far as its peers tell.
     fn sole_process(&self) -> Check {
-        unless("sole_process", self.node.double_warning())
+        Check::unless("sole_process", self.node.double_warning())
     }
 
     fn leader_known(&self, status: &Status) -> Check {
@@ -399,14 +368,6 @@ impl NodeProbes {
             let count = self.transport.handshakes_failed(port, reason);
             handshakes.of(reason.name()).absolute(count);
         }
-    }
-}
-
-/// A check that fails with this warning, if there is one.
-fn unless(name: &'static str, warning: Option<String>) -> Check {
-    match warning {
-        None => Check::ok(name),
-        Some(warning) => Check::failed(name, warning),
     }
 }
 

@@ -158,6 +158,8 @@ pub struct EtcdConfig {
     pub emulated_version: String,
     /// Maximum size of an answer to a read, in bytes.
     pub max_reply_bytes: usize,
+    /// Calls beside each other on one connection, at most.
+    pub max_concurrent_streams: u32,
     /// Whether its methods are served as JSON over HTTP, too.
     pub http_gateway: bool,
     /// Whether it serves the console.
@@ -408,6 +410,7 @@ fn etcd(values: &Values, address: Option<SocketAddr>) -> Result<Option<EtcdConfi
         tls: (!compat.insecure).then_some(tls),
         emulated_version: compat.emulated_version,
         max_reply_bytes: compat.max_reply_bytes,
+        max_concurrent_streams: compat.max_concurrent_streams,
         http_gateway: compat.http_gateway,
         console: ConsoleSettings::read(values)?.enabled,
     }))

@@ -419,6 +419,8 @@ settings! {
             "Version of etcd that its clients are told, as three numbers";
         max_reply_bytes: usize = "64MiB" in bytes(2 * MIB..=GIB),
             "Maximum size of an answer to a read of etcd's clients, within limits.memory_budget";
+        max_concurrent_streams: u32 = "4096" in integer(1..=4_096),
+            "Calls of etcd's clients beside each other on one connection";
         http_gateway: bool = "true" in boolean(),
             "Whether listen.etcd serves its methods as JSON over HTTP, too, as etcd's gateway does";
     }

@@ -281,6 +281,7 @@ fn every_key_can_be_given_without_a_file() {
         ("etcd_compat.insecure", "false"),
         ("etcd_compat.emulated_version", "3.5.13"),
         ("etcd_compat.max_reply_bytes", "4MiB"),
+        ("etcd_compat.max_concurrent_streams", "7"),
         ("etcd_compat.http_gateway", "false"),
         ("console.enabled", "false"),
         ("tls.peer.crl_file", "h"),
@@ -396,6 +397,7 @@ fn every_key_can_be_given_without_a_file() {
         tls: Some(tls),
         emulated_version: "3.5.13".to_owned(),
         max_reply_bytes: 4 << 20,
+        max_concurrent_streams: 7,
         http_gateway: false,
         console: false,
     };

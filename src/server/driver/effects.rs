@@ -149,6 +149,8 @@ impl PeerHandler for Post {
         self.directory.note_bootstrap(&peer.name, None);
         let told = Input::PeerVersions(peer.id, Some(peer.versions));
         self.mailbox.send(Mail::Input(told));
+        let told = Input::EtcdUrl(peer.id, Some(peer.etcd_url.clone()));
+        self.mailbox.send(Mail::Input(told));
     }
 
     fn on_standing(&self, by: &str, index: LogIndex, incarnation: Option<Incarnation>) {
@@ -174,6 +176,7 @@ impl PeerHandler for Post {
         self.contacts.disconnected(peer);
         let told = Input::PeerVersions(peer, None);
         self.mailbox.send(Mail::Input(told));
+        self.mailbox.send(Mail::Input(Input::EtcdUrl(peer, None)));
     }
 
     fn on_stream(&self, peer: &PeerInfo, stream: FrameStream) {

@@ -81,6 +81,8 @@ pub(crate) struct Reporter {
     pub(crate) disruptions: u64,
     /// Whether a leader was known since the start: before that, no client misses this node.
     pub(crate) has_served: bool,
+    /// Whether it was a warning that the bootstrap waits for members.
+    pub(crate) lacks_bootstrap: bool,
 }
 
 /// Who the members are, for those who speak with them and those who ask.
@@ -121,12 +123,13 @@ impl Observer for Reporter {
         if old.status != new.status {
             self.status_changed(now, &old.status, &new.status);
         }
-        if old.bootstrap_awaits != new.bootstrap_awaits {
+        let is_awaited = old.bootstrap_awaits != new.bootstrap_awaits;
+        if is_awaited {
             let directory = &self.membership.directory;
             directory.set_bootstrap_awaits(&new.bootstrap_awaits);
-            if let Some(warning) = directory.bootstrap_warning() {
-                tracing::warn!(node = %self.name, "{warning}");
-            }
+        }
+        if !new.bootstrap_awaits.is_empty() && (is_awaited || old.status != new.status) {
+            self.bootstrap_awaited(now, is_awaited);
         }
         if let (None, Some(bootstrap)) = (old.bootstrap, new.bootstrap) {
             self.bootstrapped(bootstrap);
@@ -281,6 +284,21 @@ impl Reporter {
         let leads = new.role == Role::Leader;
         self.contacts.led(now, new.leader.is_some(), leads);
         self.status.store(Arc::new(new.clone()));
+    }
+
+    /// The members of a cluster that starts come one after the other: that some are missing is a warning once it
+    /// lasts.
+    fn bootstrap_awaited(&mut self, now: Instant, is_news: bool) {
+        let Some(warning) = self.membership.directory.bootstrap_warning() else {
+            return;
+        };
+        let lasts = self.contacts.is_leaderless(now);
+        let was_told = std::mem::replace(&mut self.lacks_bootstrap, lasts);
+        match lasts {
+            true if is_news || !was_told => tracing::warn!(node = %self.name, "{warning}"),
+            false if is_news => tracing::info!(node = %self.name, "{warning}"),
+            _ => {}
+        }
     }
 
     fn bootstrapped(&self, bootstrap: BootstrapId) {

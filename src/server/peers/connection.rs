@@ -198,7 +198,12 @@ impl Failure {
         connection.close(code);
         // One that went away by itself may have been one of two calls that cross; and what
         // becomes of our own calls is logged where they are made.
-        let is_news = !matches!(self, Self::Lost(_)) && !connection.dialled();
+        let went_away = matches!(
+            self,
+            Self::Lost(_)
+                | Self::Stream(StreamError::Finished | StreamError::Stopped | StreamError::Lost(_))
+        );
+        let is_news = !went_away && !connection.dialled();
         if !is_news || !is_worth_saying(count) {
             return;
         }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::connection::ConnectionState;
 use super::pending::{Arrival, PendingKind, PendingRequest, RequestTiming, call_of, timeout};
-use super::refusals::{bootstraps_alone, not_readable, slow_down, stopping};
+use super::refusals::{bootstraps_alone, not_readable, slow_down, stopping, too_many_requests};
 use super::shared::Sessions;
 use crate::api;
 use crate::api::{
@@ -256,11 +256,12 @@ impl Session {
             return Ok(());
         };
         let now = stopwatch();
-        let user = rates.of(&self.principal().name(), now);
+        let name = self.principal().name();
+        let user = rates.of(&name, now);
         rates.admit(&user, now).map_err(|wait| {
             let metrics = &self.shared.accounting.metrics.work;
             metrics.rejected[class][Rejection::User].increment(1);
-            slow_down(Rejection::User, wait)
+            too_many_requests(&name, wait)
         })
     }
 

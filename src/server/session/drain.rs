@@ -88,10 +88,22 @@ impl Drain {
         }
         let request = Request::MoveLeader { target: None };
         let consistency = Consistency::default();
-        let moved = self
-            .sessions
-            .ask(request, consistency, HAND_OVER_PATIENCE)
-            .await;
+        let asked = self.sessions.ask(request, consistency, HAND_OVER_PATIENCE);
+        // Where all members stop at once, as those of `leasehold dev` do, there is soon none to hand over to.
+        let alone = async {
+            while !self.node.contacts.is_alone() {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        let moved = tokio::select! {
+            biased;
+            moved = asked => moved,
+            () = alone => {
+                let why = "no other member is connected to this one";
+                tracing::info!(node = %self.node.name, "leadership was not transferred: {why}");
+                return Some(Err(why.to_owned()));
+            }
+        };
         Some(match moved {
             Ok(_) => {
                 tracing::info!(node = %self.node.name, "leadership transferred");

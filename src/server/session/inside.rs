@@ -13,7 +13,7 @@ use super::refusals::{behind, not_readable, read_aborted};
 use super::shared::Sessions;
 use crate::api;
 use crate::api::{
-    Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response, ResponseBody,
+    Call, Consistency, Error, ErrorKind, RangeCount, RangeRequest, Request, Response, ResponseBody,
     SnapshotCall, SnapshotReply,
 };
 use crate::kv::access::Author;
@@ -250,7 +250,7 @@ impl Sessions {
     ) -> Result<ReadPermit, Error> {
         let range = RangeRequest {
             key: b"leasehold".as_slice().into(),
-            count_only: true,
+            count: RangeCount::Only,
             ..RangeRequest::default()
         };
         let call = Call {

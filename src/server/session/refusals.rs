@@ -63,11 +63,20 @@ pub(super) fn slow_down(reason: Rejection, retry_after: Duration) -> Error {
         Rejection::Priority => {
             "this node is busy, and has no room for what has a low priority: retry later"
         }
-        Rejection::User => {
-            "this user makes more requests a second than limits.max_request_rate_per_user allows at \
-             this node: retry later"
-        }
+        Rejection::User => "this user makes too many requests: retry later",
     };
+    Error::not_applied(slow_down_for(retry_after), detail)
+}
+
+pub(super) fn too_many_requests(user: &str, retry_after: Duration) -> Error {
+    let detail = format!(
+        "{user:?} makes more requests a second than limits.max_request_rate_per_user allows at this \
+         node: retry later"
+    );
+    Error::not_applied(slow_down_for(retry_after), detail)
+}
+
+fn slow_down_for(retry_after: Duration) -> ErrorKind {
     let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
-    Error::not_applied(ErrorKind::SlowDown { retry_after_ms }, detail)
+    ErrorKind::SlowDown { retry_after_ms }
 }

@@ -119,7 +119,7 @@ impl Session {
         };
         let request = PointRequest {
             request_id: frame,
-            wanted: Projection::of(range.keys_only, range.count_only),
+            wanted: Projection::of(range.keys_only, range.is_count_only()),
             min_revision,
         };
         let before = self.replies.len();

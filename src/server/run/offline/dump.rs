@@ -95,6 +95,7 @@ fn named(command: &[u8]) -> String {
         Command::CheckHash => "check_hash",
         Command::SetSpaceAlarm(_) => "set_space_alarm",
         Command::RaiseVersion { .. } => "raise_version",
+        Command::SetEtcdUrls(_) => "set_etcd_urls",
     };
     name.to_owned()
 }

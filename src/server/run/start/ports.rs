@@ -10,14 +10,15 @@ use super::error::{StartError, io_error};
 use super::etcd_port;
 use super::identity::Identity;
 use super::recovery::store_options;
-use crate::node::Reader;
 use crate::node::recovery::bootstraps_alone;
+use crate::node::{Input, Reader};
 use crate::server::admin::service::AdvertisedAddresses;
 use crate::server::config::Config;
 use crate::server::disk::quota::Room;
 use crate::server::disk::state_dirs::StateDirs;
 use crate::server::driver::effects::{Post, StreamRouter};
 use crate::server::etcd::EtcdListener;
+use crate::server::mail::Mail;
 use crate::server::metrics::{Sampler, stopwatch};
 use crate::server::peers::transfer::{SendRate, StateReceiver, StateSender};
 use crate::server::peers::{Peers, PeersConfig, Roster};
@@ -84,14 +85,13 @@ impl Ports {
             client: advertised.unwrap_or_else(|| client_address.to_string()),
             peer: config.advertise.peer.clone().unwrap_or_default(),
         };
-        shared
-            .node
-            .directory
-            .learn(identity.member_id, "", &advertised.client);
+        let directory = &shared.node.directory;
+        directory.learn(identity.member_id, "", &advertised.client);
         let etcd = etcd_port::bind(config).await?;
         let etcd_url = etcd_port::url(config, etcd.as_ref());
-        let directory = &shared.node.directory;
         directory.learn_etcd(identity.member_id, &etcd_url);
+        let told = Input::EtcdUrl(identity.member_id, Some(etcd_url.clone()));
+        shared.mailbox.send(Mail::Input(told));
         let incoming = Arc::new(state_receiver(config, identity, shared, state_dirs));
         let streams = Arc::new(StreamRouter {
             incoming: incoming.clone(),

@@ -147,7 +147,7 @@ impl Server {
         if joined.is_err() {
             tracing::error!(node = %name, "a thread of this node panicked while stopping");
         }
-        drop((self.tasks, self.sessions));
+        drop((self.tasks, self.sessions, self.exit));
         // The runtime lets go of tasks that have been ended in its own time, an earlier state may still be being
         // deleted, and a program may open the data directory again next.
         let released = async {

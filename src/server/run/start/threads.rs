@@ -356,6 +356,7 @@ impl Ground<'_> {
             renewals: Renewals::new(config.timing.trusted_lease()),
             disruptions: 0,
             has_served: false,
+            lacks_bootstrap: false,
         };
         shared.node.status.store(Arc::new(replica.node.status()));
         let driver = Driver::new(

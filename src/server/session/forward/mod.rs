@@ -33,8 +33,8 @@ const PRIORITY: i32 = 0;
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether a node answers it for another node: from its deadlines and the store which leases there are and how much
-/// time they have, which the leader knows, and from its own state how it is.
-/// Whether a client may know that is judged by the node that the client asked.
+/// time they have, which the leader knows, and from its own state how it is. Whether a client may know that is
+/// judged by the node that the client asked.
 fn is_question(request: &Request) -> bool {
     matches!(
         request,

@@ -14,7 +14,9 @@ use bytes::BytesMut;
 use tokio::sync::mpsc;
 
 use super::{PRIORITY, UNDER_WAY_MAX, WRITE_PATIENCE, is_forwarded};
-use crate::api::{Call, Consistency, Error, ErrorKind, RangeRequest, Request, Response};
+use crate::api::{
+    Call, Consistency, Error, ErrorKind, RangeCount, RangeRequest, Request, Response,
+};
 use crate::kv::access::Author;
 use crate::raft::Published;
 use crate::server::disk::store::StateReader;
@@ -478,7 +480,7 @@ fn quorum_read(permits: &Arc<Outbox>) -> Mail {
             session: None,
             request: Request::Range(RangeRequest {
                 key: b"leasehold".as_slice().into(),
-                count_only: true,
+                count: RangeCount::Only,
                 ..RangeRequest::default()
             }),
         },

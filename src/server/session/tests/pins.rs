@@ -10,7 +10,8 @@ use bytes::Bytes;
 use crate::api::fixtures::every_request;
 use crate::api::{
     AuthRequest, DeleteRangeRequest, KeyRange, LeaseGrantRequest, LeaseTarget, Password,
-    PutRequest, RangeRequest, Request, RequestKind, Secret, SortTarget, TxnOp, TxnRequest,
+    PutRequest, RangeCount, RangeRequest, Request, RequestKind, Secret, SortTarget, TxnOp,
+    TxnRequest,
 };
 use crate::kv::access::needs;
 use crate::server::session::auth::{AuthorizationPoint, Note};
@@ -45,7 +46,7 @@ fn variants() -> Vec<(&'static str, Request)> {
         (
             "that counts",
             Request::Range(RangeRequest {
-                count_only: true,
+                count: RangeCount::Only,
                 ..range.clone()
             }),
         ),
