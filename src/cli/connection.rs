@@ -316,24 +316,64 @@ fn no_endpoints(name: Option<&String>) -> Failure {
 
 /// What to log in with. The password of the context is its user's alone.
 fn login(global: &GlobalArgs, context: &Context) -> Result<Option<Login>, Failure> {
-    match (&global.token_file, &global.user) {
-        (Some(_), Some(_)) => {
-            return Err(Failure::usage(
-                "--user and --token-file (or LEASEHOLD_USER and LEASEHOLD_TOKEN_FILE) name two users: \
-                 leave one out",
-            ));
-        }
-        (Some(file), None) => return Ok(Some(Login::TokenFile(file.clone()))),
-        (None, _) => {}
+    one_user(global)?;
+    let of_context = context
+        .token_file
+        .as_ref()
+        .filter(|_| global.user.is_none());
+    if let Some(file) = global.token_file.as_ref().or(of_context) {
+        no_typed_password(global)?;
+        return Ok(Some(Login::TokenFile(file.clone())));
     }
     let (user, of_context) = match (&global.user, &context.user) {
         (Some(user), _) => (user, None),
         (None, Some(user)) => (user, context.password_file.as_deref()),
+        (None, None) if typed_password_file(global).is_some() => {
+            return Err(Failure::usage(
+                "--password-file is of a user: name the user with --user",
+            ));
+        }
         (None, None) => return Ok(None),
     };
     let file = global.password_file.as_deref();
     let password = password::of_user(user, file, of_context)?;
     Ok(Some(Login::Password(user.clone(), password)))
+}
+
+/// # Errors
+/// A password was typed, where the context logs in with a token.
+pub(super) fn no_typed_password(global: &GlobalArgs) -> Result<(), Failure> {
+    match typed_password_file(global) {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(
+            "--password-file is of a user, and the context logs in with token_file: name the user with \
+             --user, or leave the password out",
+        )),
+    }
+}
+
+/// The password file that was typed: one that the environment names is there for all commands, and for those that
+/// have a user.
+fn typed_password_file(global: &GlobalArgs) -> Option<&PathBuf> {
+    let of_environment = std::env::var_os("LEASEHOLD_PASSWORD_FILE").map(PathBuf::from);
+    let given = global.password_file.as_ref();
+    given.filter(|file| of_environment.as_ref() != Some(file))
+}
+
+/// # Errors
+/// Both a user and a token are given.
+pub(super) fn one_user(global: &GlobalArgs) -> Result<(), Failure> {
+    let second = match (&global.user, &global.password_file) {
+        _ if global.token_file.is_none() => return Ok(()),
+        (Some(_), _) => {
+            "--user and --token-file (or LEASEHOLD_USER and LEASEHOLD_TOKEN_FILE) name two users"
+        }
+        (None, _) if typed_password_file(global).is_some() => {
+            "--password-file is of a user, and --token-file names one already"
+        }
+        (None, _) => return Ok(()),
+    };
+    Err(Failure::usage(format!("{second}: leave one out")))
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), Failure> {

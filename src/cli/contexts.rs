@@ -27,13 +27,14 @@ const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 pub const DEV: &str = "dev";
 
 /// The keys of a context.
-pub const KEYS: [&str; 8] = [
+pub const KEYS: [&str; 9] = [
     "endpoints",
     "cacert",
     "cert",
     "key",
     "user",
     "password_file",
+    "token_file",
     "timeout",
     "connect_timeout",
 ];
@@ -53,6 +54,8 @@ pub struct Context {
     pub user: Option<String>,
     /// Where that user's password is.
     pub password_file: Option<PathBuf>,
+    /// Where a token is that names the user instead.
+    pub token_file: Option<PathBuf>,
     /// Deadline for a request.
     pub timeout: Option<Duration>,
     /// Deadline for a connection.
@@ -272,7 +275,13 @@ impl Contexts {
 
 impl Context {
     fn paths(&self) -> impl Iterator<Item = &Path> {
-        let paths = [&self.cacert, &self.cert, &self.key, &self.password_file];
+        let paths = [
+            &self.cacert,
+            &self.cert,
+            &self.key,
+            &self.password_file,
+            &self.token_file,
+        ];
         paths.into_iter().filter_map(|path| path.as_deref())
     }
 
@@ -297,6 +306,7 @@ impl Context {
             path(&self.key),
             self.user.as_deref().map(Value::from),
             path(&self.password_file),
+            path(&self.token_file),
             duration(&self.timeout),
             duration(&self.connect_timeout),
         ];
@@ -314,6 +324,7 @@ impl Context {
             "key" => self.key = None,
             "user" => self.user = None,
             "password_file" => self.password_file = None,
+            "token_file" => self.token_file = None,
             "timeout" => self.timeout = None,
             "connect_timeout" => self.connect_timeout = None,
             _ => {}
@@ -446,9 +457,21 @@ impl Reader<'_> {
                 "key" => context.key = path(),
                 "user" => context.user = Some(text.to_string()),
                 "password_file" => context.password_file = path(),
+                "token_file" => context.token_file = path(),
                 "timeout" => context.timeout = Some(duration()?),
                 _ => context.connect_timeout = Some(duration()?),
             }
+        }
+        if context.user.is_some() && context.token_file.is_some() {
+            let problem =
+                format!("{name} has user and token_file, which name two users: leave one out");
+            return Err(self.invalid(at, problem));
+        }
+        if context.password_file.is_some() && context.token_file.is_some() {
+            let problem = format!(
+                "{name} has password_file and token_file, which log in two ways: leave one out"
+            );
+            return Err(self.invalid(at, problem));
         }
         Ok(context)
     }

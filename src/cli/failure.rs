@@ -24,7 +24,7 @@ pub enum Exit {
     Lost,
     /// 7. This node was removed from its cluster: starting it again will not help.
     Removed,
-    /// 8. Somebody else held the lock for as long as was to be waited.
+    /// 8. The lock was not acquired for as long as was to be waited.
     NotAcquired,
     /// A command that was run for the user ended with this code of its own.
     Command(u8),

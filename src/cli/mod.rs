@@ -22,10 +22,14 @@ pub mod remote;
 pub mod runtime;
 pub mod signals;
 
+use std::any::TypeId;
+use std::ffi::OsStr;
 use std::io;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind as Refused;
 use clap::{CommandFactory, FromArgMatches};
 
 use self::arguments::{CONNECTION_HEADING, Cli, Command, GlobalArgs};
@@ -122,7 +126,10 @@ fn parse_from(
     settings: &[SettingHelp],
     arguments: impl IntoIterator<Item = std::ffi::OsString>,
 ) -> Result<CommandLine, clap::Error> {
-    let mut matches = command(settings).try_get_matches_from(arguments)?;
+    let mut command = command(settings);
+    let mut matches = command
+        .try_get_matches_from_mut(arguments)
+        .map_err(|error| name_variable(&mut command, error))?;
     let mut given = Vec::new();
     if let Some(serve) = matches.subcommand_matches("serve") {
         for setting in settings {
@@ -137,6 +144,31 @@ fn parse_from(
         global: cli.global,
         settings: given,
     })
+}
+
+/// Names the environment variable that is not text, where that is what was refused: the parser speaks of
+/// arguments alone.
+fn name_variable(command: &mut clap::Command, error: clap::Error) -> clap::Error {
+    // What is one of a few words is refused as none of them.
+    if !matches!(error.kind(), Refused::InvalidUtf8 | Refused::InvalidValue) {
+        return error;
+    }
+    let is_path = |flag: &clap::Arg| flag.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+    let is_text =
+        |name: &OsStr| std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
+    let variable = command
+        .get_arguments()
+        .filter(|flag| !is_path(flag))
+        .filter_map(clap::Arg::get_env)
+        .find(|name| !is_text(name));
+    let Some(variable) = variable else {
+        return error;
+    };
+    let said = format!(
+        "the environment variable {} is not valid UTF-8: correct it or unset it",
+        variable.display()
+    );
+    command.error(Refused::InvalidUtf8, said)
 }
 
 /// Carries a command out, except `bench` and `verify`, which stand above this module. `flags` are the

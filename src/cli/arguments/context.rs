@@ -34,7 +34,8 @@ pub enum ContextCommand {
   leasehold context set prod --unset user,password_file
 
 Files are kept with their whole path. Keys that are not given stay as they are, but a password file
-is taken out when its user changes.")]
+is taken out when its user changes, and of --user and --token-file the one that is given takes the
+place of the other.")]
     Set(ContextSetArgs),
     /// Remove a context
     #[command(after_help = "Example:\n  leasehold context remove prod")]

@@ -24,7 +24,8 @@ unless it was started from a terminal. Writes that only the holder may make name
   leasehold put k v --fence \"$LEASEHOLD_LOCK_KEY=$LEASEHOLD_FENCING_TOKEN\"
 
 The lock is lost when its lease is, or when somebody deletes its key. --timeout is the deadline of \
-single requests, --wait that of the whole wait.
+the connection and of single requests, --wait that of everything from then on until the lock is \
+acquired.
 
 Exits with the code of the command, with 6 when the lock is lost, or with 8 when --wait is over.")]
 pub struct LockArgs {
@@ -34,7 +35,7 @@ pub struct LockArgs {
     /// TTL of the lock's lease: how long the lock stays held if its holder crashes
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl_length, default_value = "10s")]
     pub ttl: Duration,
-    /// How long to wait for the lock; 0 tries once. Default: for as long as it takes
+    /// How long to wait for the lock; 0 tries once, within --timeout. Default: for as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = parse_wait)]
     pub wait: Option<Duration>,
     /// A command before which `--` is missing

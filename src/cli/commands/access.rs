@@ -40,8 +40,10 @@ pub(super) async fn run(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    if matches!(command, AccessCommand::Auth(AuthCommand::Enable)) {
-        warn_of_lockout(connection, target).await;
+    if matches!(command, AccessCommand::Auth(AuthCommand::Enable))
+        && let Some(warning) = lockout_warning(connection, target).await
+    {
+        note(&warning);
     }
     let (request, done) = request(command)?;
     let response = connection.call(Request::Auth(request), Consistency::default());
@@ -102,17 +104,18 @@ fn tabled(out: &mut impl Write, document: &Value) -> io::Result<()> {
     row(out, document)
 }
 
-/// Says before access control is enabled that this client will be refused, if it will be.
-async fn warn_of_lockout(connection: &impl Connection, target: &Target) {
+/// What is to be said before access control is enabled: that this client will be refused, if it will be or
+/// may be.
+pub(super) async fn lockout_warning(
+    connection: &impl Connection,
+    target: &Target,
+) -> Option<String> {
     let of_certificate = || pki::client_name(&target.cert);
     let user = match &target.login {
-        Some(Login::Password(user, _)) => Some(user.clone()),
+        Some(Login::Password(user, _)) => user.clone(),
         // Only the nodes know whom it names.
-        Some(Login::TokenFile(_)) => None,
-        None => of_certificate(),
-    };
-    let Some(user) = user else {
-        return;
+        Some(Login::TokenFile(_)) => return Some(TOKEN_ENDS.to_owned()),
+        None => of_certificate()?,
     };
     let name = user.clone();
     let request = Request::Auth(AuthRequest::UserGet { name });
@@ -120,19 +123,24 @@ async fn warn_of_lockout(connection: &impl Connection, target: &Target) {
     let lacks = match answer.map(|response| response.body) {
         Ok(ResponseBody::Auth(AuthResponse::User(found))) => {
             match found.roles.iter().any(|role| role == ROOT) {
-                true => return,
+                true => return None,
                 false => "does not have the role root",
             }
         }
         Err(error) if *error.kind() == ErrorKind::UserNotFound => "does not exist",
-        _ => return,
+        _ => return None,
     };
-    note(&format!(
+    Some(format!(
         "note: this client is the user {user}, which {lacks}. Once access control is enabled it may \
          not administer the cluster, nor disable access control: for that use --user root, or give \
          {user} the role (`leasehold user add {user}`, `leasehold user grant-role {user} root`)"
-    ));
+    ))
 }
+
+const TOKEN_ENDS: &str = "\
+note: this client is the user whom its token names, until the token expires or is refused. To keep a \
+way in without one, give root a password (`leasehold user passwd root`, then --user root), or issue a \
+certificate of that name (`leasehold cert issue --client --name root`)";
 
 /// What is asked for, and the sentence to say when it is done.
 fn request(command: AccessCommand) -> Result<(AuthRequest, String), Failure> {

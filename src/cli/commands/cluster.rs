@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::elsewhere;
 use super::request::{StatusAnswer, any_status, members, note, status_of, statuses_of};
+use super::{elsewhere, member};
 use crate::api;
-use crate::api::{DRAINED, Request, ResponseHeader, StatusResponse};
+use crate::api::{DRAINED, Member, Request, ResponseHeader, StatusResponse};
 use crate::cli::arguments::lease::read_id;
 use crate::cli::arguments::{EndpointCommand, MoveLeaderArgs, StatusArgs};
 use crate::cli::connection::{Connection, Target};
@@ -166,9 +166,12 @@ pub(super) async fn move_leader(
             "{text} is the leader already: name another node, or none to let the leader choose"
         )));
     }
-    if body.members.len() == 1 {
+    let listed = member::ask(connection, Request::MemberList, api::Consistency::default());
+    let (_, listed) = listed.await?;
+    let votes = |member: &&Member| member.membership.votes();
+    if listed.members.iter().filter(votes).count() == 1 {
         return Err(Failure::refused(
-            "this cluster has one member: there is no other node that could lead",
+            "this cluster has one voter: there is no other node that could lead",
         ));
     }
     let request = Request::MoveLeader { target: successor };

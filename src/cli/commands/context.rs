@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::arguments::context::{ContextCommand, ContextSetArgs};
 use crate::cli::arguments::{Format, GlobalArgs};
+use crate::cli::connection::{no_typed_password, one_user};
 use crate::cli::contexts::{Context, Contexts, DEV};
 use crate::cli::failure::Failure;
 use crate::cli::print::{self, Align};
@@ -51,14 +52,15 @@ pub(super) fn run(
             )?)
         }
         ContextCommand::Set(arguments) => {
+            one_user(global)?;
             let name = arguments.name.clone();
             let context = contexts.all.entry(name.clone()).or_default();
-            let cleared = change(context, arguments, global)?;
+            let taken_out = change(context, arguments, global)?;
             let context = context.clone();
             contexts.save()?;
-            if let Some(user) = cleared {
-                let mut said = anstream::stderr();
-                writeln!(said, "password_file is taken out: it was that of {user}")?;
+            let mut said = anstream::stderr();
+            for what in taken_out {
+                writeln!(said, "{what}")?;
             }
             Ok(show(&name, &context, global.output, out)?)
         }
@@ -79,16 +81,17 @@ pub(super) fn run(
     }
 }
 
-/// Keeps what was given. Returns the user whose password file is taken out, because another takes the place.
+/// Keeps what was given. Returns, in words, what is taken out because another takes its place.
 fn change(
     context: &mut Context,
     arguments: ContextSetArgs,
     global: &GlobalArgs,
-) -> io::Result<Option<String>> {
-    let before = context.user.clone();
+) -> Result<Vec<String>, Failure> {
+    let known = context.user.clone();
     for key in &arguments.unset {
         context.unset(key);
     }
+    let before = context.clone();
     if !global.endpoints.is_empty() {
         context.endpoints.clone_from(&global.endpoints);
     }
@@ -102,17 +105,43 @@ fn change(
     keep(&mut context.cert, &global.cert)?;
     keep(&mut context.key, &global.key)?;
     keep(&mut context.password_file, &global.password_file)?;
+    keep(&mut context.token_file, &global.token_file)?;
+    // Of a user and a token, the one that is given takes the place of the other.
     if global.user.is_some() {
         context.user.clone_from(&global.user);
+        context.token_file = None;
+    } else if global.token_file.is_some() {
+        context.user = None;
     }
     context.timeout = global.timeout.or(context.timeout);
     context.connect_timeout = arguments.connect_timeout.or(context.connect_timeout);
-    let is_old = context.user != before && global.password_file.is_none();
-    let cleared = before.filter(|_| is_old && context.password_file.is_some());
-    if cleared.is_some() {
+    let is_of_another = known.is_some() && context.user != known;
+    if context.token_file.is_some() {
+        no_typed_password(global)?;
+    }
+    if context.token_file.is_some() || is_of_another && global.password_file.is_none() {
         context.password_file = None;
     }
-    Ok(cleared)
+    let mut taken_out = Vec::new();
+    if let Some(user) = before.user.filter(|_| context.user.is_none()) {
+        taken_out.push(format!(
+            "user is taken out: the token takes the place of {user}"
+        ));
+    }
+    if before.password_file.is_some() && context.password_file.is_none() {
+        let user = known.as_deref().unwrap_or("another user");
+        taken_out.push(format!("password_file is taken out: it was that of {user}"));
+    }
+    if let Some(user) = context
+        .user
+        .as_ref()
+        .filter(|_| before.token_file.is_some())
+    {
+        taken_out.push(format!(
+            "token_file is taken out: {user} logs in with a password"
+        ));
+    }
+    Ok(taken_out)
 }
 
 const DEV_IS_SHOWN: &str =
@@ -180,6 +209,7 @@ fn document(name: &str, context: &Context) -> Value {
         "key": path(&context.key),
         "user": context.user,
         "password_file": path(&context.password_file),
+        "token_file": path(&context.token_file),
         "timeout_ms": context.timeout.map(millis),
         "connect_timeout_ms": context.connect_timeout.map(millis),
     })
@@ -215,16 +245,22 @@ mod tests {
     impl Home {
         fn types(&self, words: &str) -> Result<String, Failure> {
             let file = self.0.path().join("contexts.toml");
-            let line = format!("leasehold context {words} --contexts {}", file.display());
-            let parsed = crate::cli::parse_from(&[], line.split_whitespace().map(Into::into));
-            let parsed = parsed.unwrap();
-            let Command::Context { command } = parsed.command else {
-                unreachable!("it begins with that word");
-            };
+            let (command, global) = read(&format!("{words} --contexts {}", file.display()));
             let mut out = Vec::new();
-            run(command, &parsed.global, &mut out)?;
+            run(command, &global, &mut out)?;
             Ok(String::from_utf8(out).unwrap())
         }
+    }
+
+    /// What is meant by `leasehold context` with these words.
+    fn read(words: &str) -> (ContextCommand, GlobalArgs) {
+        let line = format!("leasehold context {words}");
+        let parsed = crate::cli::parse_from(&[], line.split_whitespace().map(Into::into));
+        let parsed = parsed.unwrap();
+        let Command::Context { command } = parsed.command else {
+            unreachable!("it begins with that word");
+        };
+        (command, parsed.global)
     }
 
     fn home() -> Home {
@@ -272,9 +308,73 @@ mod tests {
             .types("set prod --user bob --password-file /bob.pw")
             .unwrap();
         assert!(bobs.contains("/bob.pw"), "{bobs}");
+        // A token names its user itself, and a user needs none.
+        let shown = home.types("set prod --token-file /token").unwrap();
+        assert!(
+            shown.contains("token_file = \"/token\"") && !shown.contains("bob"),
+            "{shown}"
+        );
+        let shown = home.types("set prod --user anna").unwrap();
+        assert!(!shown.contains("/token"), "{shown}");
+        let refused = home.types("set prod --user anna --token-file /token");
+        assert!(refused.unwrap_err().message.contains("name two users"));
+        // What takes the place of another says so, and what has no user is refused.
+        let refused = home.types("set other --token-file /token --password-file /anna.pw");
+        assert!(refused.unwrap_err().message.contains("leave one out"));
+        home.types("set other --token-file /token").unwrap();
+        let refused = home
+            .types("set other --password-file /anna.pw")
+            .unwrap_err();
+        assert!(refused.message.contains("--user"), "{}", refused.message);
+        assert!(home.types("show other").unwrap().contains("/token"));
+        home.types("remove other").unwrap();
         // A file may be given before its user.
         home.types("set other --password-file /anna.pw").unwrap();
         let shown = home.types("set other --user anna").unwrap();
         assert!(shown.contains("/anna.pw"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_taken_out_of_a_context_is_told() {
+        let anna = Context {
+            user: Some("anna".to_owned()),
+            password_file: Some("/anna.pw".into()),
+            ..Context::default()
+        };
+        let token = Context {
+            token_file: Some("/token".into()),
+            ..Context::default()
+        };
+        let told = |before: &Context, words: &str| {
+            let (ContextCommand::Set(arguments), global) = read(&format!("set prod {words}"))
+            else {
+                unreachable!("it begins with that word");
+            };
+            change(&mut before.clone(), arguments, &global).unwrap()
+        };
+        for (before, words, said) in [
+            (&anna, "--timeout 1s", &[][..]),
+            (&anna, "--user bob --password-file /bob.pw", &[]),
+            (
+                &anna,
+                "--user bob",
+                &["password_file is taken out: it was that of anna"],
+            ),
+            (
+                &anna,
+                "--token-file /token",
+                &[
+                    "user is taken out: the token takes the place of anna",
+                    "password_file is taken out: it was that of anna",
+                ],
+            ),
+            (
+                &token,
+                "--user bob",
+                &["token_file is taken out: bob logs in with a password"],
+            ),
+        ] {
+            assert_eq!(told(before, words), said, "{words}");
+        }
     }
 }

@@ -14,8 +14,8 @@ use super::txn::Script;
 use super::which_lease;
 use crate::api;
 use crate::api::{
-    CompactionRequest, ErrorKind, KeyRange, LeaseTarget, Request, ResponseBody, ResponseHeader,
-    SortOrder, SortTarget, TxnOp,
+    CompactionRequest, ErrorKind, KeyRange, LeaseTarget, RangeCount, Request, ResponseBody,
+    ResponseHeader, SortOrder, SortTarget, TxnOp,
 };
 use crate::cli::arguments::{CompactionArgs, DelArgs, Format, GetArgs, PutArgs};
 use crate::cli::connection::{Connection, Target};
@@ -54,15 +54,21 @@ pub(super) async fn get(
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (asked, parts) = get_request(arguments);
+    let (mut asked, parts) = get_request(arguments);
     let (key, range) = (asked.key.clone(), asked.range.clone());
+    let is_plain = asked.sort_target == SortTarget::Key && asked.sort_order != SortOrder::Descend;
+    let is_shown = view.format == Format::Json || parts == Parts::Count;
+    // A sorted range that does not fit is refused with the number.
+    let is_told = !is_plain && asked.limit == 0;
+    if range != KeyRange::Single && !is_shown && !is_told {
+        asked.count = RangeCount::ToLimit;
+    }
     let request = Request::Range(asked.clone());
     let response = connection.call(request, consistency).await?;
     let ResponseBody::Range(body) = response.body else {
         return Err(unexpected(&response.body));
     };
     let header = response.header;
-    let is_plain = asked.sort_target == SortTarget::Key && asked.sort_order != SortOrder::Descend;
     if body.more && asked.limit == 0 && is_plain && parts != Parts::Count {
         let (how, whom) = ((parts, view), (connection, consistency));
         return rest::print(body, asked, how, whom, &header, out).await;

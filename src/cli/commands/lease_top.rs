@@ -11,10 +11,11 @@ use std::io;
 use std::io::Write;
 use std::time::Duration;
 
+use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::request::unexpected;
-use super::screen::{Screen, TERMINAL, until_interrupted};
+use super::screen::{Screen, TERMINAL, WARNING, until_interrupted, wants_colours};
 use crate::api::{
     Consistency, LeaseInfo, LeaseListRequest, LeaseListResponse, Request, ResponseBody,
 };
@@ -47,7 +48,7 @@ pub(super) async fn run(
     let looks = arguments.count.unwrap_or(u32::MAX);
     let looks = if is_for_programs { 1 } else { looks };
     let redraws = live && looks > 1;
-    let screen = Screen::new(out, redraws);
+    let screen = Screen::new(out, redraws, wants_colours());
     let work = looks_at(looks, arguments, connection, view, live, screen);
     until_interrupted(redraws, work).await
 }
@@ -219,7 +220,11 @@ impl LeaseSummary {
                     ("KEYS", Align::Right),
                     ("STATE", Align::Left),
                 ];
-                let rows = self.top.iter().map(row);
+                let style = |info| match is_at_risk(info) {
+                    true => WARNING,
+                    false => Style::new(),
+                };
+                let rows = self.top.iter().map(|info| (style(info), row(info)));
                 steady_table(out, &columns, &["KEYS", "TTL", "OWNER"], rows)
             }
         }
@@ -284,6 +289,8 @@ fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use anstream::adapter::strip_str;
+
     use super::*;
 
     fn seen(at_ms: u64, id: i64, ttl_ms: u64, remaining_ms: u64) -> LeaseSample {
@@ -358,7 +365,14 @@ mod tests {
             "1 lease, 1 at risk, 0 being revoked\n\
              000000000000001f  lease-31    1.5s  0.3s  0  at risk\n"
         );
-        let live = shown(&look, Format::Simple, true);
+        let coloured = shown(&look, Format::Simple, true);
+        let at_risk = coloured
+            .lines()
+            .find(|line| line.contains("lease-31"))
+            .unwrap();
+        assert!(at_risk.starts_with("\x1b[33m| ") && at_risk.ends_with(" |\x1b[0m"));
+        let live = strip_str(&coloured).to_string();
+        assert_eq!(coloured.matches('\x1b').count(), 2, "the rest has none");
         assert!(live.contains("| 000000000000001f | lease-31 |"), "{live}");
         assert!(
             live.contains(" STATE "),

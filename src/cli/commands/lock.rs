@@ -27,6 +27,12 @@ use crate::cli::print::{View, held as print};
 use crate::cli::signals::{Signals, Wish};
 use crate::client::recipes::{Election, Guard, Leadership, Lock, Session};
 use crate::client::{Client, LostCause};
+use crate::clock::SystemClock;
+use crate::time::{Clock, Instant};
+
+/// What is held, as messages name it.
+const LOCK: &str = "the lock";
+const LEADERSHIP: &str = "leadership";
 
 /// When this part of the lease's time is left, the command is asked to stop.
 const ASK_AT: u32 = 3;
@@ -40,6 +46,7 @@ const MAKE_AT: u32 = 10;
 pub(super) async fn lock(
     arguments: LockArgs,
     connection: &impl Connection,
+    timeout: Duration,
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -51,50 +58,108 @@ pub(super) async fn lock(
         )));
     }
     let mut signals = Signals::listen()?;
+    let wait = arguments.wait.map(|wait| Wait::new(wait, timeout));
     let client = connection.client()?;
-    let session = open(&client, arguments.ttl, &mut signals).await?;
-    let result = hold(&session, arguments, &mut signals, view, out).await;
+    let opening = open(&client, arguments.ttl, LOCK, &mut signals);
+    let Some(session) = Wait::within(wait, opening).await else {
+        return Err(not_acquired(
+            wait,
+            "the cluster granted no lease in that time; `leasehold endpoint health` shows why",
+        ));
+    };
+    let session = session?;
+    let result = hold(&session, arguments, wait, &mut signals, view, out).await;
     close(&session, result).await
+}
+
+/// How long a user will wait for a lock, from before the session is opened.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// Zero for as long as it takes to try once.
+    asked: Duration,
+    length: Duration,
+    began: Instant,
+}
+
+impl Wait {
+    /// Which begins now. Trying once has as long as a request.
+    fn new(asked: Duration, timeout: Duration) -> Self {
+        Self {
+            asked,
+            length: if asked.is_zero() { timeout } else { asked },
+            began: SystemClock.now(),
+        }
+    }
+
+    /// Does it within the time that is left; without a wait for as long as it takes.
+    async fn within<T>(wait: Option<Self>, work: impl Future<Output = T>) -> Option<T> {
+        match wait {
+            None => Some(work.await),
+            Some(wait) => {
+                let passed = SystemClock.now().at_least_since(wait.began);
+                let left = wait.length.saturating_sub(passed);
+                tokio::time::timeout(left, work).await.ok()
+            }
+        }
+    }
 }
 
 async fn hold(
     session: &Session,
     arguments: LockArgs,
+    wait: Option<Wait>,
     signals: &mut Signals,
     view: View,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let lock = Lock::new(session, arguments.name.into_vec());
     let guard = tokio::select! {
-        acquired = acquire(&lock, arguments.wait) => acquired?,
-        _ = signals.next() => return Err(interrupted()),
+        acquired = acquire(&lock, wait) => acquired?,
+        _ = signals.next() => return Err(interrupted(LOCK)),
     };
     match arguments.command.split_first() {
         None => {
             print::locked(out, view, guard.key(), guard.fencing_token(), session.id())?;
             out.flush()?;
-            until_stopped(&guard, signals).await
+            until_stopped(&guard, LOCK, signals).await
         }
         Some((program, rest)) => run(&guard, program, rest, signals).await,
     }
 }
 
 /// Waits for the lock, for as long as the user will.
-async fn acquire(lock: &Lock, wait: Option<Duration>) -> Result<Guard, Failure> {
-    let acquired = match wait {
-        None => Some(lock.acquire().await?),
-        Some(Duration::ZERO) => lock.try_acquire().await?,
-        Some(wait) => match tokio::time::timeout(wait, lock.acquire()).await {
-            Ok(acquired) => Some(acquired?),
-            Err(_) => None,
-        },
+async fn acquire(lock: &Lock, wait: Option<Wait>) -> Result<Guard, Failure> {
+    let tries_once = wait.is_some_and(|wait| wait.asked.is_zero());
+    let acquiring = async {
+        match tries_once {
+            true => lock.try_acquire().await,
+            false => lock.acquire().await.map(Some),
+        }
     };
-    acquired.ok_or_else(|| {
-        Failure::new(
-            Exit::NotAcquired,
-            "the lock was not acquired: another client holds it, or waits for it",
-        )
-    })
+    match Wait::within(wait, acquiring).await {
+        Some(acquired) => acquired?.ok_or_else(|| {
+            Failure::new(
+                Exit::NotAcquired,
+                "the lock was not acquired: another client holds it, or waits for it",
+            )
+        }),
+        None if tries_once => Err(not_acquired(wait, "the cluster did not answer")),
+        // Only a cluster that answers says which.
+        None => Err(not_acquired(
+            wait,
+            "another client holds it or waits for it, or the cluster does not answer; `leasehold \
+             endpoint health` shows whether it does",
+        )),
+    }
+}
+
+/// The wait is over.
+fn not_acquired(wait: Option<Wait>, why: &str) -> Failure {
+    let length = humantime::format_duration(wait.map_or(Duration::ZERO, |wait| wait.length));
+    Failure::new(
+        Exit::NotAcquired,
+        format!("the lock was not acquired within {length}: {why}"),
+    )
 }
 
 /// Stands in an election, or looks who leads.
@@ -113,7 +178,7 @@ pub(super) async fn elect(
     let Some(value) = arguments.value else {
         return listen(&election, &mut signals, view, out).await;
     };
-    let session = open(&client, arguments.ttl, &mut signals).await?;
+    let session = open(&client, arguments.ttl, LEADERSHIP, &mut signals).await?;
     let value = Bytes::from(value.into_vec());
     let led = lead(&election, &session, value, &mut signals, view, out).await;
     close(&session, led).await
@@ -129,12 +194,12 @@ async fn lead(
 ) -> Result<(), Failure> {
     let leadership: Leadership = tokio::select! {
         elected = election.campaign(session, value.clone()) => elected?,
-        _ = signals.next() => return Err(interrupted()),
+        _ = signals.next() => return Err(interrupted(LEADERSHIP)),
     };
     let (key, token) = (leadership.key(), leadership.fencing_token());
     print::leads(out, view, key, &value, token)?;
     out.flush()?;
-    until_stopped(&leadership, signals).await
+    until_stopped(&leadership, LEADERSHIP, signals).await
 }
 
 async fn listen(
@@ -154,11 +219,16 @@ async fn listen(
     }
 }
 
-async fn open(client: &Client, ttl: Duration, signals: &mut Signals) -> Result<Session, Failure> {
+async fn open(
+    client: &Client,
+    ttl: Duration,
+    what: &str,
+    signals: &mut Signals,
+) -> Result<Session, Failure> {
     let leases = client.lease();
     let session = tokio::select! {
         session = leases.session(ttl, None) => session?,
-        _ = signals.next() => return Err(interrupted()),
+        _ = signals.next() => return Err(interrupted(what)),
     };
     note_another_ttl(ttl, session.ttl());
     Ok(session)
@@ -172,23 +242,23 @@ async fn close(session: &Session, result: Result<(), Failure>) -> Result<(), Fai
 }
 
 /// Waits until a signal to stop, which is the normal end, or the loss of what is held.
-async fn until_stopped(guard: &Guard, signals: &mut Signals) -> Result<(), Failure> {
+async fn until_stopped(guard: &Guard, what: &str, signals: &mut Signals) -> Result<(), Failure> {
     tokio::select! {
-        cause = guard.lost() => Err(lost(cause)),
+        cause = guard.lost() => Err(lost(what, cause)),
         _ = signals.next() => Ok(()),
     }
 }
 
-fn interrupted() -> Failure {
-    Failure::refused("interrupted before the lock was acquired")
+fn interrupted(what: &str) -> Failure {
+    Failure::refused(format!("interrupted before {what} was acquired"))
 }
 
-fn lost(cause: LostCause) -> Failure {
+fn lost(what: &str, cause: LostCause) -> Failure {
     let what = match cause {
-        LostCause::Deleted => "the lock is lost",
-        _ => "the lease is lost",
+        LostCause::Deleted => what,
+        _ => "the lease",
     };
-    Failure::new(Exit::Lost, format!("{what}: {cause}"))
+    Failure::new(Exit::Lost, format!("{what} is lost: {cause}"))
 }
 
 /// Runs a command for as long as the lock is held, and ends as it does.

@@ -43,7 +43,8 @@ pub(super) async fn run(
     )?)
 }
 
-async fn ask(
+/// Asks something about members that is answered with all of them.
+pub(super) async fn ask(
     connection: &impl Connection,
     request: Request,
     consistency: Consistency,

@@ -87,6 +87,7 @@ fn destination(arguments: &MirrorArgs, global: &GlobalArgs) -> Result<Target, Fa
         key: arguments.dest_key.clone(),
         user: arguments.dest_user.clone(),
         password_file: arguments.dest_password_file.clone(),
+        token_file: None,
         ..global.clone()
     };
     let is_complete = given.cacert.is_some() && given.cert.is_some() && given.key.is_some();
@@ -182,6 +183,34 @@ fn numbers(counts: &MirrorCounts) -> String {
 mod tests {
     use super::*;
     use crate::api::{ErrorKind, Tries};
+
+    /// A token of the source's user is nothing that the destination may learn.
+    #[test]
+    fn what_logs_in_at_the_source_is_not_sent_to_the_destination() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let is_private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, is_private).unwrap();
+            path.display().to_string()
+        };
+        let (token, password) = (file("token", "a.b.c"), file("password", "secret\n"));
+        let words = format!(
+            "leasehold make-mirror there:7400 --token-file {token} --dest-cacert a --dest-cert b \
+             --dest-key c"
+        );
+        let own = format!(" --dest-user anna --dest-password-file {password}");
+        for (words, is_user) in [(words.clone(), false), (words + &own, true)] {
+            let parsed = crate::cli::parse_from(&[], words.split_whitespace().map(Into::into));
+            let parsed = parsed.unwrap();
+            let crate::cli::arguments::Command::MakeMirror(arguments) = parsed.command else {
+                unreachable!("it begins with that word");
+            };
+            let target = destination(&arguments, &parsed.global).unwrap();
+            assert_eq!(target.login.is_some(), is_user, "{words}");
+        }
+    }
 
     #[test]
     fn a_trouble_that_lasts_is_said_once() {

@@ -144,7 +144,9 @@ async fn on_cluster(
             kv::compaction(&arguments, connection, target, view, out).await
         }
         Command::Lease { command } => lease::run(command, connection, consistency, view, out).await,
-        Command::Lock(arguments) => lock::lock(arguments, connection, view, out).await,
+        Command::Lock(arguments) => {
+            lock::lock(arguments, connection, target.timeout, view, out).await
+        }
         Command::Elect(arguments) => lock::elect(arguments, connection, view, out).await,
         Command::Alarm {
             command: AlarmCommand::List,

@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use crate::api;
 use crate::api::{
-    DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseTarget, PutRequest, RangeRequest, Request,
-    Response, ResponseBody, ResponseHeader, SortOrder, SortTarget, StatusResponse, TxnOp,
-    TxnOpResponse, TxnRequest,
+    DeleteRangeRequest, ErrorKind, Fence, KeyRange, LeaseTarget, PutRequest, RangeCount,
+    RangeRequest, Request, Response, ResponseBody, ResponseHeader, SortOrder, SortTarget,
+    StatusResponse, TxnOp, TxnOpResponse, TxnRequest,
 };
 use crate::cli::arguments::{DelArgs, GetArgs, Order, PutArgs, RangeArgs, SortBy};
 use crate::cli::connection::{Connection, Target};
@@ -174,7 +174,10 @@ pub(super) fn get_request(arguments: GetArgs) -> (RangeRequest, Parts) {
         range,
         limit: arguments.limit,
         keys_only: arguments.keys_only,
-        count_only: arguments.count_only,
+        count: match arguments.count_only {
+            true => RangeCount::Only,
+            false => RangeCount::All,
+        },
         revision: arguments.rev,
         sort_target: match arguments.sort_by {
             SortBy::Key => SortTarget::Key,
@@ -184,8 +187,9 @@ pub(super) fn get_request(arguments: GetArgs) -> (RangeRequest, Parts) {
             SortBy::Value => SortTarget::Value,
         },
         sort_order: match arguments.order {
-            None => SortOrder::None,
-            Some(Order::Ascend) => SortOrder::Ascend,
+            None if matches!(arguments.sort_by, SortBy::Key) => SortOrder::None,
+            // With none the limit would be applied before what it leaves is sorted.
+            None | Some(Order::Ascend) => SortOrder::Ascend,
             Some(Order::Descend) => SortOrder::Descend,
         },
         min_mod_revision: arguments.min_mod_rev,

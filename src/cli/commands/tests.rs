@@ -12,16 +12,30 @@ use super::*;
 use crate::api;
 use crate::api::{
     CompactionRequest, Compare, CompareOp, DeleteRangeResponse, ErrorKind, HistoryStatus, KeyRange,
-    KeyValue, LeaseRef, LeaseTarget, MemberInfo, PutRequest, PutResponse, RangePage, RangeRequest,
-    RangeResponse, Request, Response, ResponseBody, ResponseHeader, SortOrder, SortTarget,
-    StatusResponse, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
+    KeyValue, LeaseRef, LeaseTarget, Member, MemberInfo, MembersResponse, Membership, PutRequest,
+    PutResponse, RangePage, RangeRequest, RangeResponse, Request, Response, ResponseBody,
+    ResponseHeader, SortOrder, SortTarget, StatusResponse, TxnOp, TxnOpResponse, TxnRequest,
+    TxnResponse,
 };
 use crate::cli::arguments::{Cli, GetArgs};
+use crate::cli::connection::Login;
 use crate::cli::failure::Exit;
 use crate::types::NodeId;
 
 /// So many turns others have while one is silent.
 const SILENT_TURNS: usize = 100;
+
+/// So many members the cluster has.
+const MEMBERS: usize = 3;
+
+fn members() -> impl Iterator<Item = MemberInfo> {
+    (1..=MEMBERS as u64).map(|number| MemberInfo {
+        id: NodeId(0xa0 + number),
+        name: format!("n{number}"),
+        peer_address: String::new(),
+        client_address: format!("h{number}:7400"),
+    })
+}
 
 /// A cluster of three that keeps pairs in a map and remembers what it was asked.
 #[derive(Default)]
@@ -42,6 +56,8 @@ struct Cluster {
     reply_keys_max: usize,
     /// The leases that have a name.
     named: BTreeMap<String, LeaseRef>,
+    /// So many of its members, the last ones, do not vote.
+    learners: usize,
 }
 
 impl Cluster {
@@ -137,7 +153,20 @@ impl Connection for Cluster {
                 return Err(api::Error::not_applied(kind, "compacted already"));
             }
             Request::Compact(_) => ResponseBody::Compact,
-            Request::MemberList => ResponseBody::Members(Box::default()),
+            Request::MemberList => {
+                let member = |(number, info)| Member {
+                    info,
+                    membership: match number + self.learners < MEMBERS {
+                        true => Membership::Voter,
+                        false => Membership::Learner,
+                    },
+                    ..Member::default()
+                };
+                ResponseBody::Members(Box::new(MembersResponse {
+                    members: members().enumerate().map(member).collect(),
+                    ..MembersResponse::default()
+                }))
+            }
             Request::LeaseNamed { name } => match self.named.get(&name) {
                 Some(lease) => ResponseBody::LeaseNamed(*lease),
                 None => {
@@ -169,15 +198,9 @@ impl Connection for Cluster {
                 "nobody answers there",
             ));
         }
-        let member = |number: u64| MemberInfo {
-            id: NodeId(0xa0 + number),
-            name: format!("n{number}"),
-            peer_address: String::new(),
-            client_address: format!("h{number}:7400"),
-        };
         let status = StatusResponse {
             name: endpoint[..2].replace('h', "n"),
-            members: (1..=3).map(member).collect(),
+            members: members().collect(),
             history: HistoryStatus {
                 removed_through: self
                     .removed_through
@@ -199,7 +222,15 @@ impl Connection for Cluster {
 fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
     let words = ["leasehold"].into_iter().chain(line.split(' '));
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-    let target = Target {
+    let target = target();
+    let mut out = Vec::new();
+    let command = cli.command;
+    runtime().block_on(on_cluster(command, cluster, &target, &cli.global, &mut out))?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+fn target() -> Target {
+    Target {
         endpoints: vec!["h1:7400".to_owned(), "h2:7400".to_owned()],
         cacert: "ca".into(),
         cert: "cert".into(),
@@ -210,15 +241,14 @@ fn leasehold(cluster: &Cluster, line: &str) -> Result<String, Failure> {
         exactly_once: false,
         traceparent: None,
         priority: api::Priority::Normal,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
-        .unwrap();
-    let mut out = Vec::new();
-    let command = cli.command;
-    runtime.block_on(on_cluster(command, cluster, &target, &cli.global, &mut out))?;
-    Ok(String::from_utf8(out).unwrap())
+        .unwrap()
 }
 
 #[test]
@@ -819,7 +849,10 @@ fn leadership_moves_to_a_name_an_id_or_whom_the_leader_chooses() {
         from_to(0xa1, 0xa2)
     );
     let asked = cluster.asked.borrow();
-    let targets: Vec<_> = asked.iter().map(|(request, _)| request.clone()).collect();
+    let asked = asked.iter().map(|(request, _)| request.clone());
+    let targets: Vec<_> = asked
+        .filter(|request| matches!(request, Request::MoveLeader { .. }))
+        .collect();
     let to = |target| Request::MoveLeader { target };
     assert_eq!(
         targets,
@@ -843,5 +876,36 @@ fn leadership_does_not_move_to_an_unknown_node_or_to_the_leader() {
         failure.message.starts_with("n1 is the leader already"),
         "{failure}"
     );
+    assert!(cluster.asked.borrow().is_empty());
+}
+
+#[test]
+fn leadership_does_not_move_where_no_other_member_votes() {
+    let cluster = Cluster {
+        learners: 2,
+        ..Cluster::default()
+    };
+    for line in ["move-leader", "move-leader n2"] {
+        let failure = leasehold(&cluster, line).unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert!(failure.message.contains("one voter"), "{failure}");
+    }
+    let asked = cluster.asked.borrow();
+    let moves = |(request, _): &(Request, _)| matches!(request, Request::MoveLeader { .. });
+    assert!(!asked.iter().any(moves), "{asked:?}");
+}
+
+/// Nobody but the nodes knows whom a token names, but it ends for every user.
+#[test]
+fn who_enables_access_control_with_a_token_is_told_that_it_ends() {
+    let target = Target {
+        login: Some(Login::TokenFile("token".into())),
+        ..target()
+    };
+    let cluster = Cluster::default();
+    let warning = runtime().block_on(access::lockout_warning(&cluster, &target));
+    let warning = warning.expect("a note");
+    assert!(warning.contains("until the token expires"), "{warning}");
+    assert!(warning.contains("--user root"), "{warning}");
     assert!(cluster.asked.borrow().is_empty());
 }

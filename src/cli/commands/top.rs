@@ -9,12 +9,13 @@ use std::io;
 use std::io::Write;
 use std::time::Duration;
 
+use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::lease_top;
 use super::lease_top::LeaseSummary;
 use super::request::{any_status, status_of};
-use super::screen::{Screen, TERMINAL, until_interrupted};
+use super::screen::{BAD, GOOD, Screen, TERMINAL, until_interrupted, wants_colours};
 use crate::api::{MemberInfo, ReadCounts, ResponseHeader, StatusResponse};
 use crate::cli::arguments::lease::TopArgs;
 use crate::cli::arguments::{ClusterTopArgs, Format};
@@ -45,7 +46,7 @@ pub(super) async fn run(
         false => arguments.count.unwrap_or(u32::MAX),
     };
     let redraws = live && looks > 1;
-    let screen = Screen::new(out, redraws);
+    let screen = Screen::new(out, redraws, wants_colours());
     let work = look(looks, arguments, connection, target, view, live, screen);
     until_interrupted(redraws, work).await
 }
@@ -193,7 +194,11 @@ impl Frame {
             Format::Fields => return fields(out, &self.document()),
             Format::Simple | Format::Table => {}
         }
-        writeln!(out, "{}", self.headline(room()))?;
+        let style = match self.leader() {
+            Some(_) => Style::new(),
+            None => BAD,
+        };
+        writeln!(out, "{style}{}{style:#}", self.headline(room()))?;
         let columns = [
             ("NODE", Align::Left),
             ("ROLE", Align::Left),
@@ -206,7 +211,10 @@ impl Frame {
             ("SIZE", Align::Right),
         ];
         let dispensable = ["SIZE", "LOCAL R/S", "FOLLOWER R/S", "QUORUM R/S"];
-        let rows = self.nodes.iter().map(|node| self.row(node));
+        let rows = self
+            .nodes
+            .iter()
+            .map(|node| (self.style(node), self.row(node)));
         steady_table(out, &columns, &dispensable, rows)?;
         for node in &self.nodes {
             for warning in node
@@ -273,6 +281,15 @@ impl Frame {
                 lease.renewals, lease.expirations
             ),
             (false, false) => format!("{name} is leader, no lease"),
+        }
+    }
+
+    fn style(&self, node: &Node) -> Style {
+        let leader = self.leader().map(|leader| &leader.name);
+        match node.status() {
+            None => BAD,
+            Some(status) if leader == Some(&status.name) => GOOD,
+            Some(_) => Style::new(),
         }
     }
 
@@ -347,6 +364,8 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
+    use anstream::adapter::strip_str;
+
     use super::*;
     use crate::api::LeaderLeaseStatus;
     use crate::types::Term;
@@ -463,7 +482,15 @@ mod tests {
         ];
         let refused = Err(Failure::refused("no leader answers"));
         let frame = Frame::new(nodes, refused, at(1), None);
-        let text = shown(&frame, Format::Simple);
+        let coloured = shown(&frame, Format::Simple);
+        let of = |start: &str| {
+            let mut lines = coloured.lines();
+            lines.any(|line| line.starts_with(start) && line.ends_with("\x1b[0m"))
+        };
+        assert!(of("\x1b[32m| n2 "), "{coloured}");
+        assert!(of("\x1b[31m| n3 "), "{coloured}");
+        assert_eq!(coloured.matches('\x1b').count(), 4, "{coloured}");
+        let text = strip_str(&coloured).to_string();
         assert!(text.starts_with("n2 is leader, "), "{text}");
         assert!(text.contains("2 of 3 nodes answer"), "{text}");
         assert!(text.contains("no answer"), "{text}");
@@ -474,6 +501,10 @@ mod tests {
         assert_eq!(document["nodes"][2]["problem"], "nobody answers");
         assert_eq!(document["leases"]["problem"], "no leader answers");
         let nobody = Frame::new(vec![silent("n3")], Ok(LeaseSummary::default()), at(1), None);
-        assert!(shown(&nobody, Format::Simple).starts_with("no leader; 0 of 1 nodes"));
+        let text = shown(&nobody, Format::Simple);
+        assert!(
+            text.starts_with("\x1b[31mno leader; 0 of 1 nodes"),
+            "{text}"
+        );
     }
 }

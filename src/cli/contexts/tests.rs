@@ -177,6 +177,11 @@ fn what_is_not_known_is_refused_with_its_line_and_what_there_is() {
         ("[contexts.\"a b\"]\n", 1, "`a b` is no name"),
         ("[contexts.dev]\n", 1, "dev means the running"),
         ("[contexts.a]\nuser = \"x\"\nuser = \"y\"\n", 3, ""),
+        (
+            "[contexts.a]\nuser = \"x\"\ntoken_file = \"t\"\n",
+            1,
+            "name two users",
+        ),
         ("[contexts.a\n", 1, ""),
     ] {
         let refused = read(text, 0o600).unwrap_err().to_string();
@@ -283,6 +288,19 @@ fn the_password_of_a_context_is_its_users_alone() {
         password_file: Some(secret("annas")),
         ..Context::default()
     };
+    // A token in its place, under whatever user a flag names.
+    let with_token = Context {
+        user: None,
+        password_file: None,
+        token_file: Some("token".into()),
+        ..context.clone()
+    };
+    let of_token = |flags| match target(flags, with_token.clone()).unwrap().login {
+        Some(Login::TokenFile(file)) => file,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of_token(""), Path::new("token"));
+    assert_eq!(of_token("--token-file mine"), Path::new("mine"));
     let of = |login: Option<Login>| match login {
         Some(Login::Password(user, password)) => (user, password),
         other => panic!("{other:?}"),
@@ -293,4 +311,9 @@ fn the_password_of_a_context_is_its_users_alone() {
     let flags = format!("--user bob --password-file {}", bobs.display());
     let (user, password) = of(target(&flags, context.clone()).unwrap().login);
     assert_eq!((user.as_str(), password.reveal()), ("bob", &b"bobs"[..]));
+    let (user, _) = of(target(&flags, with_token.clone()).unwrap().login);
+    assert_eq!(user, "bob");
+    // The other way round: a token that is given is used, and not the user of the context.
+    let given = target("--token-file mine", context).unwrap().login;
+    assert!(matches!(given, Some(Login::TokenFile(_))), "{given:?}");
 }

@@ -66,9 +66,10 @@ pub fn alarms(out: &mut impl Write, format: Format, all: &[EndpointStatus]) -> i
             writeln!(out, "\"MemberID\" : {}", one.member_id)?;
             writeln!(out, "\"Alarm\" : \"{}\"", one.alarm)
         }),
-        // As etcdctl.
-        Format::Simple => raised
-            .iter()
-            .try_for_each(|one| writeln!(out, "memberID:{} alarm:{}", one.member_id, one.alarm)),
+        // As etcdctl, but for the id: in hexadecimal, as everywhere else.
+        Format::Simple => raised.iter().try_for_each(|one| {
+            let (id, alarm) = (one.member_id, one.alarm);
+            writeln!(out, "memberID:{id:016x} alarm:{alarm}")
+        }),
     }
 }

@@ -101,7 +101,13 @@ pub fn delete(
     match view.format {
         Format::Json => return json::delete(out, header, delete),
         Format::Fields => header_fields(out, header)?,
-        Format::Simple | Format::Table => {}
+        Format::Table => {
+            let deleted = ("DELETED", delete.deleted.to_string());
+            let revision = ("REVISION", header.revision.to_string());
+            table::table_of_one(out, &[deleted, revision])?;
+            return previous(out, view, &delete.prev_kvs);
+        }
+        Format::Simple => {}
     }
     delete_below(out, view, delete)
 }

@@ -11,6 +11,7 @@ use std::io;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anstyle::Style;
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
@@ -159,7 +160,7 @@ pub fn table_of_most(
 }
 
 /// As [`table_of_most`], for what is looked at again and again: what is in a column never decides whether
-/// it is there.
+/// it is there. Each row has its style, which is for the caller to strip where no colours are shown.
 ///
 /// # Errors
 /// Those of `out`.
@@ -167,13 +168,31 @@ pub fn steady_table(
     out: &mut impl Write,
     columns: &[(&str, Align)],
     dispensable: &[&str],
-    rows: impl Iterator<Item = Vec<String>>,
+    rows: impl Iterator<Item = (Style, Vec<String>)>,
 ) -> io::Result<()> {
     let spare = Spare {
         same: false,
         titles: dispensable,
     };
-    table_within(Room::of_output(), out, columns, spare, rows)
+    let (styles, rows): (Vec<_>, Vec<_>) = rows.unzip();
+    let mut plain = Vec::new();
+    let room = Room::of_output();
+    table_within(room, &mut plain, columns, spare, rows.into_iter())?;
+    styled(out, &String::from_utf8_lossy(&plain), &styles)
+}
+
+/// Gives each row of a grid its style. Blocks, which only a narrow terminal gets, have none.
+fn styled(out: &mut impl Write, table: &str, styles: &[Style]) -> io::Result<()> {
+    // A rule, the titles, a rule.
+    const HEAD: usize = 3;
+    let is_grid = table.starts_with('+');
+    for (number, line) in table.lines().enumerate() {
+        let row = number.checked_sub(HEAD).filter(|_| is_grid);
+        let style = row.and_then(|row| styles.get(row)).copied();
+        let style = style.unwrap_or_default();
+        writeln!(out, "{style}{line}{style:#}")?;
+    }
+    Ok(())
 }
 
 /// Which columns may be left out where there is no room.
@@ -551,5 +570,26 @@ mod tests {
         assert!(!some.contains("7401"), "{some}");
         let narrow = printed(Some(40), &ranks);
         assert_eq!(narrow, printed(Some(40), &[]), "not even the rest fits");
+    }
+
+    #[test]
+    fn each_row_of_a_grid_has_its_style_and_what_is_around_has_none() {
+        let bold = Style::new().bold();
+        let styles = [Style::new(), bold];
+        let styled = |table: &str| {
+            let mut out = Vec::new();
+            styled(&mut out, table, &styles).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let grid = printed(None, &[]);
+        let (above, row) = (&grid.lines().collect::<Vec<_>>()[..4], 4);
+        let shown = styled(&grid);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(&lines[..4], above);
+        let expected = format!("\u{1b}[1m{}\u{1b}[0m", grid.lines().nth(row).unwrap());
+        assert_eq!(lines[row], expected);
+        assert_eq!(lines.last(), grid.lines().last().as_ref());
+        let blocks = printed(Some(40), &[]);
+        assert_eq!(styled(&blocks), blocks);
     }
 }

