@@ -20,9 +20,9 @@
 //! - that no acknowledged write is lost: it is read at the end, and told by a watch at each node, once;
 //! - that a swap counts once, however often it was sent;
 //! - that no lease ends while its holder counts on it, none early, and in the end all that were
-//!   abandoned have ended;
+//!   abandoned have ended: of the SDK's and of etcd's clients;
 //! - that the store takes no write of a lock's former holder;
-//! - that the watches of all nodes tell the same, that all states are equal in the end, that no process
+//! - that the watches of all nodes tell the same, those of etcd's clients, too, that all states are equal in the end, that no process
 //!   panics or finds a lease of its own wrong, and that none ends but by a fault of its disk.
 
 #![expect(
@@ -50,13 +50,20 @@ mod grpc;
 )]
 mod harness;
 mod installs;
-#[path = "../../src/etcd/proto/kv.rs"]
+mod load;
+#[path = "."]
 #[allow(
     dead_code,
     reason = "the messages are the server's, and clients here send few of them"
 )]
-mod kv;
-mod load;
+mod messages {
+    #[path = "../../src/etcd/proto/kv.rs"]
+    pub(crate) mod kv;
+    #[path = "../../src/etcd/proto/lease.rs"]
+    pub(crate) mod lease;
+    #[path = "../../src/etcd/proto/watch.rs"]
+    pub(crate) mod watch;
+}
 mod partitions;
 mod read_leases;
 mod schedule;
@@ -122,6 +129,8 @@ fn whatever_goes_wrong_clients_are_told_the_truth() {
         "writes acknowledged",
         "reads judged",
         "revisions told by watches",
+        load::etcd::watches::TOLD,
+        load::etcd::leases::LOOKS,
     ] {
         assert!(totals.counts[what] > 0, "nothing was shown: no {what}");
     }

@@ -100,7 +100,6 @@ impl Tools {
 /// A file system in a file.
 pub(crate) struct Disk {
     at: PathBuf,
-    bytes: u64,
 }
 
 impl Disk {
@@ -117,10 +116,7 @@ impl Disk {
         };
         let is_mounted = ok("mkfs.ext4", &["-q", "-F", image])
             && ok("mount", &["-o", "loop", image, at.to_str().unwrap()]);
-        is_mounted.then(|| Self {
-            at: at.to_owned(),
-            bytes,
-        })
+        is_mounted.then(|| Self { at: at.to_owned() })
     }
 
     fn ballast(&self) -> PathBuf {
@@ -130,12 +126,14 @@ impl Disk {
     /// Leaves not a byte.
     pub(crate) fn fill(&self) {
         let mut file = fs::File::create(self.ballast()).unwrap();
-        // What is set aside is as full as what is written, and no disk has to take it.
-        let (mut end, mut size) = (0, self.bytes);
+        // What is set aside is as full as what is written, and no disk has to take it. All of it at once, as far as the
+        // file system needs none of it for that: a node that looks meanwhile would find a disk that is nearly full, and
+        // begin to make room there.
+        let (mut end, mut size) = (0, self.available());
         while size >= 1 << 20 {
             match fallocate(&file, FallocateFlags::empty(), end, size) {
-                Ok(()) => end += size,
-                Err(_) => size /= 2,
+                Ok(()) => (end, size) = (end + size, self.available()),
+                Err(_) => size -= 1 << 20,
             }
         }
         file.seek(SeekFrom::Start(end)).unwrap();

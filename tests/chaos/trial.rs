@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::fleet::Fleet;
 use crate::harness::{PATIENCE, tell_what_was_left_out};
 use crate::load::members::{BY_ITS_LEADERS_WORD, BY_ITS_READ_LEASE};
-use crate::load::{Load, insist};
+use crate::load::{Load, etcd, insist};
 use crate::schedule::{Event, Fault, Whom};
 
 /// Between two looks at what is due.
@@ -226,6 +226,8 @@ impl Verdict {
             "reads that a node was asked for by name",
             "looks at leases that are counted on",
             "revisions told by watches",
+            etcd::watches::TOLD,
+            etcd::leases::LOOKS,
         ] {
             let count = self.counts.get(what).copied().unwrap_or_default();
             assert!(count > 0, "nothing was shown: no {what}");

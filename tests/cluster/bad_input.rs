@@ -1,6 +1,8 @@
 //! What a user can get wrong: each is refused with a sentence that says what to do.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +11,7 @@ use leasehold::api::{ErrorKind, Limits, Outcome};
 use leasehold::client::{Client, ConnectOptions, TlsOptions};
 use leasehold::pki::{Authority, IdentityFiles};
 
-use crate::harness::{Cluster, Pki, copy_folder, left_out, run};
+use crate::harness::{Cluster, Pki, copy_folder, leasehold_command, left_out, run};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -44,7 +46,7 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
         matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
         "{error}"
     );
-    assert_eq!(client.get("big", None).await.unwrap().count, 0);
+    assert_eq!(client.get("big", None).await.unwrap().count, Some(0));
     client
         .put("big", vec![7; limits.value_bytes_max], None)
         .await
@@ -64,6 +66,49 @@ fn the_command_line_says_what_is_wrong_with_it() {
     let (code, _, error) = cluster.cli(&["put", "", "v"]);
     assert_eq!(code, 1, "{error}");
     assert!(error.contains("the key is empty"), "{error}");
+}
+
+/// What would do more than was meant, or nothing at all, has not been asked of a cluster.
+#[test]
+fn an_empty_prefix_deletes_nothing_and_an_empty_transaction_is_none() {
+    let cluster = Cluster::start(1);
+    assert_eq!(cluster.cli(&["put", "k", "v", "--exactly-once"]).0, 0);
+    for line in [&["del", "--prefix", ""][..], &["del", "--from-key", ""]] {
+        let (code, _, error) = cluster.cli(line);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains("--all"), "{error}");
+    }
+    let (code, _, error) = cluster.cli(&["txn"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("the transaction is empty"), "{error}");
+    let (code, out, error) = cluster.cli(&["get", "k"]);
+    assert_eq!((code, out.as_str()), (0, "k\nv\n"), "{error}");
+}
+
+#[test]
+fn a_variable_that_is_not_text_is_named() {
+    for variable in [
+        "CONSISTENCY",
+        "CONTEXT",
+        "DEV",
+        "DISCOVERY_DNS",
+        "DISCOVERY_SRV",
+        "DISCOVERY_SRV_NAME",
+        "ENDPOINTS",
+        "OUTPUT",
+        "PRIORITY",
+        "TIMEOUT",
+        "USER",
+    ] {
+        let variable = format!("LEASEHOLD_{variable}");
+        let mut command = leasehold_command();
+        command.env(&variable, OsStr::from_bytes(b"\xff"));
+        let output = command.args(["get", "k"]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{variable}: {error}");
+        let said = format!("the environment variable {variable} is not valid UTF-8");
+        assert!(error.contains(&said), "{variable}: {error}");
+    }
 }
 
 #[test]
@@ -200,7 +245,7 @@ fn a_data_directory_belongs_to_one_process_at_a_time() {
         });
     let config = cluster.folder.path().join("second.toml");
     fs::write(&config, other).unwrap();
-    let output = crate::harness::leasehold_command()
+    let output = leasehold_command()
         .args(["serve", "--config", config.to_str().unwrap()])
         .output()
         .unwrap();
@@ -480,7 +525,7 @@ fn a_setting_that_is_not_text_or_is_out_of_bounds_is_named_with_its_bound() {
     let config = directory.path().join("n1.toml");
     let refused = |text: &str, more: &[&str], variable: Option<&str>| {
         fs::write(&config, text).unwrap();
-        let mut command = crate::harness::leasehold_command();
+        let mut command = leasehold_command();
         command.args(["serve", "--config", config.to_str().unwrap()]);
         if let Some(variable) = variable {
             command.env(variable, std::ffi::OsString::from_vec(vec![b'a', 0xff]));
@@ -650,7 +695,7 @@ fn values_leave_the_command_line_byte_for_byte() {
             .await
             .unwrap();
     });
-    let output = crate::harness::leasehold_command()
+    let output = leasehold_command()
         .args(cluster.flags())
         .args(["get", "bytes", "--print-value-only"])
         .output()

@@ -9,8 +9,8 @@ fn a_cluster_that_is_broken_by_turn_keeps_its_promises_and_the_report_says_so() 
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_str().unwrap();
     let history = folder.path().join("history.jsonl");
-    // A machine may stand still for as long as it runs.
-    let (code, report) = eventually("a run in which reads were answered", || {
+    // A machine may stand still for as long as it runs, or so slow that time is not left for each fault.
+    let (code, report) = eventually("a run in which each fault had its turn", || {
         let (code, stdout, stderr) = run(&[
             "chaos",
             "--for=12s",
@@ -25,7 +25,13 @@ fn a_cluster_that_is_broken_by_turn_keeps_its_promises_and_the_report_says_so() 
         ]);
         let report: Value = serde_json::from_str(&stdout)
             .unwrap_or_else(|error| panic!("{code} {error}: {stdout} {stderr}"));
-        (report["reads"].as_u64() > Some(0)).then_some((code, report))
+        let is_broken = report["violations"] != 0;
+        let had_all = report["faults"]
+            .as_object()
+            .is_some_and(|all| all.len() == 4);
+        let are_some = |what: &str| report[what].as_u64() > Some(0);
+        let is_enough = had_all && are_some("reads") && are_some("writes");
+        (is_broken || is_enough).then_some((code, report))
     });
     assert_eq!(
         (code, report["verdict"].as_str()),
@@ -35,13 +41,8 @@ fn a_cluster_that_is_broken_by_turn_keeps_its_promises_and_the_report_says_so() 
     assert_eq!(report["seed"], 7);
     assert_eq!(report["violations"], 0, "{report:#}");
     assert!(report["writes"].as_u64() > Some(0), "{report:#}");
-    let faults = report["faults"].as_object().unwrap();
-    assert!(!faults.is_empty(), "{report:#}");
-    for name in faults.keys() {
-        assert!(
-            ["kill", "pause", "restart", "cut"].contains(&name.as_str()),
-            "{name}"
-        );
+    for name in ["kill", "pause", "restart", "cut"] {
+        assert!(report["faults"][name].as_u64() > Some(0), "{report:#}");
     }
     let (code, out, error) = run(&["verify", "history", history.to_str().unwrap()]);
     assert_eq!(code, 0, "{out} {error}");

@@ -52,8 +52,7 @@ async fn a_leader_whose_clocks_were_disrupted_serves_nothing_under_the_lease_of_
         let options = cluster.options().with_timeout(Duration::from_secs(2));
         let options = options.with_retry(RetryPolicy::never());
         let endpoint = cluster.nodes[leader].client.to_string();
-        let client = leasehold::client::Client::connect([endpoint], Some(options));
-        let client = client.await.unwrap();
+        let client = cluster.client_of(vec![endpoint], options).await;
         // Nobody prolongs its lease from here on.
         let followers = [1, 2].map(|step| (leader + step) % 3);
         followers

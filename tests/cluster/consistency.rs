@@ -74,20 +74,9 @@ pub(crate) async fn serves_nothing(client: &Client, node: &Node) {
     refuses_as_corrupt(client, node, put, Consistency::default()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_anew() {
-    let mut cluster = Cluster::prepare(3);
-    cluster.check_states_every_second();
-    let leader = cluster.start_and_settle();
-    let client = cluster.client().await;
-    client.put("k", "1", None).await.unwrap();
-    agrees_once_more(&cluster.nodes);
-    for node in &cluster.nodes {
-        assert_eq!((node.metric(ALARM), node.metric(DIFFERED)), (0.0, 0.0));
-    }
-
-    // A state of some entries ago, with another entry on top, and a log that has what came.
-    let victim = (leader + 1) % 3;
+/// Gives a node, of which all agree, a state of some entries ago with another entry on top, and a log that has
+/// what came. Returns once it has noticed.
+pub(crate) async fn corrupt(cluster: &mut Cluster, client: &Client, victim: usize) {
     let state = cluster.nodes[victim].data_dir.join("state");
     let aside = cluster.folder.path().join("aside");
     assert_eq!(cluster.nodes[victim].stop(), 0);
@@ -104,11 +93,27 @@ async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_
     forge_entry(&state, "forged");
 
     cluster.nodes[victim].start();
-    let alarmed = &cluster.nodes[victim];
     eventually("the alarm", || {
-        let (_, metrics) = alarmed.admin("/metrics")?;
+        let (_, metrics) = cluster.nodes[victim].admin("/metrics")?;
         metrics.contains(&format!("{ALARM} 1")).then_some(())
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exactly_the_member_whose_state_differs_stops_serving_until_it_is_built_anew() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.check_states_every_second();
+    let leader = cluster.start_and_settle();
+    let client = cluster.client().await;
+    client.put("k", "1", None).await.unwrap();
+    agrees_once_more(&cluster.nodes);
+    for node in &cluster.nodes {
+        assert_eq!((node.metric(ALARM), node.metric(DIFFERED)), (0.0, 0.0));
+    }
+
+    let victim = (leader + 1) % 3;
+    corrupt(&mut cluster, &client, victim).await;
+    let alarmed = &cluster.nodes[victim];
     let status = client.status(alarmed.client.to_string()).await.unwrap();
     let warnings = status.status.warnings.join("\n");
     assert!(warnings.contains("ALARM CORRUPT"), "{warnings}");

@@ -1,13 +1,17 @@
 //! `kill -9` under load: nothing acknowledged is lost, nothing is applied twice.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use leasehold::api::{Consistency, Outcome};
 use leasehold::client::{Client, GetOptions};
+use leasehold::log::Log;
+use leasehold::server::disk::data_dir::DataDir;
 
-use crate::harness::{Cluster, copy_folder};
+use crate::harness::{Cluster, copy_folder, eventually, files_below, run, say_left_out};
+use crate::warnings::says;
 
 /// Kills of the leader in a row.
 const KILLS: usize = 20;
@@ -217,21 +221,16 @@ async fn a_member_whose_disk_was_emptied_elects_nobody_until_it_holds_everything
     // The one that forgot and the one that missed it: a majority that must not be one.
     cluster.nodes[wiped].start();
     cluster.nodes[behind].start();
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(4) {
-        assert_eq!(
-            cluster.leader(),
-            None,
-            "the acknowledged write would be lost"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    nobody_leads(&cluster);
     // With the one that remembers, all is well again.
     cluster.nodes[leader].start();
     cluster.wait_for_lease();
     let client = cluster.client().await;
-    assert_eq!(client.get("acknowledged", None).await.unwrap().count, 1);
-    crate::harness::eventually("the wiped member is out of quarantine", || {
+    assert_eq!(
+        client.get("acknowledged", None).await.unwrap().count,
+        Some(1)
+    );
+    eventually("the wiped member is out of quarantine", || {
         let body = cluster.nodes[wiped].admin("/readyz?verbose")?;
         let proven = !cluster.nodes[wiped].data_dir.join("unproven").exists();
         (body.0 == 200 && proven).then_some(())
@@ -247,6 +246,116 @@ async fn a_member_whose_disk_was_emptied_elects_nobody_until_it_holds_everything
         .unwrap();
 }
 
+/// A25: n1 is emptied and n3 has never stored an entry: a majority without n2, which has what was acknowledged. n3
+/// remembers that it voted for that bootstrap, so it elects n2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_member_and_one_without_an_entry_wait_for_the_one_that_has_the_data() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.nodes[2].start();
+    eventually("a directory without an entry", || {
+        cluster.nodes[2].admin("/metrics")
+    });
+    assert_eq!(cluster.nodes[2].stop(), 0);
+    let data = cluster.nodes[2].data_dir.clone();
+    let early = data.with_extension("early");
+    copy_folder(&data, &early);
+    acknowledge_and_kill(&mut cluster).await;
+    let open = |folder: &Path| {
+        let identity = DataDir::read_identity(folder).unwrap().unwrap();
+        let directory = DataDir::open_or_create(folder, &identity).unwrap();
+        Log::open(directory.log_disk(), directory.log_options(8 << 20)).unwrap()
+    };
+    let (_, whole) = open(&data);
+    assert!(whole.vote.bootstrap.0 > 0 && !whole.records.is_empty());
+    let (mut log, nothing) = open(&early);
+    assert_eq!(nothing.records, []);
+    log.save_vote(whole.vote).unwrap();
+    drop(log);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&early, &data).unwrap();
+    std::fs::remove_dir_all(&cluster.nodes[0].data_dir).unwrap();
+
+    wait_for_n2(&mut cluster);
+    cluster.nodes[1].start();
+    cluster.wait_until_settled();
+    let client = cluster.client().await;
+    let found = client.get("acknowledged", None).await.unwrap();
+    assert_eq!(found.count, Some(1));
+}
+
+/// A25: two are emptied while the third is down. No majority can tell what was acknowledged, and the only copy stays
+/// as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_emptied_members_leave_the_only_copy_alone() {
+    let mut cluster = Cluster::prepare(3);
+    acknowledge_and_kill(&mut cluster).await;
+    for emptied in [0, 2] {
+        std::fs::remove_dir_all(&cluster.nodes[emptied].data_dir).unwrap();
+    }
+    wait_for_n2(&mut cluster);
+    let only = cluster.nodes[1].data_dir.clone();
+    let bootstrap = || std::fs::read_to_string(only.join("bootstrap.id")).unwrap();
+    let before = bootstrap();
+    cluster.nodes[1].start();
+    nobody_leads(&cluster);
+    cluster.nodes[1].kill();
+    assert_eq!(bootstrap(), before);
+    let (code, keys, _) = run(&["offline", "dump-kv", "--data-dir", only.to_str().unwrap()]);
+    assert!(code == 0 && keys.contains("acknowledged"), "{code} {keys}");
+}
+
+/// All three start, n2 stores what is acknowledged, and all are killed.
+async fn acknowledge_and_kill(cluster: &mut Cluster) {
+    cluster.start_and_settle();
+    let client = cluster.client().await;
+    let put = client.put("acknowledged", "v", None).await.unwrap();
+    eventually("n2 to have it", || {
+        let revision = cluster.nodes[1].metric("leasehold_mvcc_revision");
+        (revision >= put.header.revision as f64).then_some(())
+    });
+    // Without a leader nothing of the log is applied to it later.
+    eventually("the database of n2 to have it", || {
+        (cluster.nodes[1].metric("leasehold_storage_ahead_bytes") == 0.0).then_some(())
+    });
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+}
+
+/// n1 and n3 start, and say whom they miss.
+fn wait_for_n2(cluster: &mut Cluster) {
+    let files = |cluster: &Cluster| {
+        let files = files_below(&cluster.nodes[1].data_dir);
+        let read = |file: &PathBuf| (file.clone(), std::fs::read(file).unwrap());
+        files.iter().map(read).collect::<Vec<_>>()
+    };
+    let before = files(cluster);
+    for started in [0, 2] {
+        cluster.nodes[started].start();
+    }
+    nobody_leads(cluster);
+    for started in [0, 2] {
+        says(
+            cluster,
+            &cluster.nodes[started],
+            &["the vote of n2 is missing"],
+        );
+    }
+    assert!(files(cluster) == before, "nothing of n2 was touched");
+}
+
+fn nobody_leads(cluster: &Cluster) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(4) {
+        assert_eq!(
+            cluster.leader(),
+            None,
+            "what was acknowledged would be lost"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A25: all members are emptied and bootstrap again; then the old directory of one comes back, and so does a
 /// client of before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,8 +367,7 @@ async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_the
         let text = std::fs::read_to_string(cluster.nodes[node].data_dir.join("bootstrap.id"));
         text.ok()
     };
-    let first =
-        crate::harness::eventually("the member to note its bootstrap", || id_of(&cluster, 2));
+    let first = eventually("the member to note its bootstrap", || id_of(&cluster, 2));
     for node in &mut cluster.nodes {
         assert_eq!(node.stop(), 0);
     }
@@ -279,10 +387,9 @@ async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_the
     }
     // Its second write in the session of the first bootstrap; in the second one, another client made such.
     let put = away.put("again", "1", None).await.unwrap();
-    assert_eq!(present.get("again", None).await.unwrap().count, 1);
+    assert_eq!(present.get("again", None).await.unwrap().count, Some(1));
     assert_eq!(put.header.revision, 5, "it is a write of its own");
-    let second =
-        crate::harness::eventually("the member to note its bootstrap", || id_of(&cluster, 2));
+    let second = eventually("the member to note its bootstrap", || id_of(&cluster, 2));
     assert_ne!(first, second);
 
     assert_eq!(cluster.nodes[2].stop(), 0);
@@ -291,7 +398,7 @@ async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_the
     cluster.nodes[2].start();
     let named = "comes from another bootstrap of this cluster";
     for node in [0, 2] {
-        crate::harness::eventually("both sides to say it", || {
+        eventually("both sides to say it", || {
             cluster.nodes[node].log_text().contains(named).then_some(())
         });
     }
@@ -307,8 +414,8 @@ async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_the
     let options = GetOptions::new().with_consistency(Consistency::Serializable);
     let alone = cluster.client_at(&[2]).await;
     let found = |key: &'static str| alone.get(key, Some(options.clone()));
-    assert_eq!(found("first").await.unwrap().count, 1);
-    assert_eq!(found("third").await.unwrap().count, 0);
+    assert_eq!(found("first").await.unwrap().count, Some(1));
+    assert_eq!(found("third").await.unwrap().count, Some(0));
     assert_eq!(id_of(&cluster, 2), Some(first));
 
     // What the warning says.
@@ -318,7 +425,7 @@ async fn members_and_sessions_of_another_bootstrap_are_refused_and_keep_what_the
     cluster.nodes[2].start();
     cluster.wait_until_settled();
     let found = alone.get("third", Some(options)).await.unwrap();
-    assert_eq!(found.count, 1);
+    assert_eq!(found.count, Some(1));
     assert_eq!(id_of(&cluster, 2), Some(second));
 }
 
@@ -344,7 +451,7 @@ async fn a_member_with_an_older_copy_of_its_data_is_fed_again() {
         node.metric("leasehold_mvcc_revision") >= revision
     };
     let revision = cluster.nodes[leader].metric("leasehold_mvcc_revision");
-    crate::harness::eventually("the member to catch up", || {
+    eventually("the member to catch up", || {
         caught_up(&cluster.nodes[member], revision).then_some(())
     });
     let leader = cluster.wait_for_lease();
@@ -353,16 +460,14 @@ async fn a_member_with_an_older_copy_of_its_data_is_fed_again() {
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&copy, &data).unwrap();
     cluster.nodes[member].start();
-    crate::harness::eventually("the member to be fed again", || {
+    eventually("the member to be fed again", || {
         caught_up(&cluster.nodes[member], revision).then_some(())
     });
     // Another leader than the one whom it had told what it has cannot know that it lost anything.
     if cluster.nodes[leader].metric(TERM) > term {
-        return eprintln!(
-            "##### LEFT OUT: another node leads, so nobody counts what was lost #####"
-        );
+        return say_left_out("the count of lost logs: another node leads, so nobody counts");
     }
-    crate::harness::eventually("the loss is counted", || {
+    eventually("the loss is counted", || {
         let lost = |node: &crate::harness::Node| node.metric("leasehold_raft_lost_logs_total");
         let lost: f64 = cluster.nodes.iter().map(lost).sum();
         (lost >= 1.0).then_some(())

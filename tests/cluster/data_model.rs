@@ -306,8 +306,13 @@ async fn answers_that_no_reply_can_hold_are_refused_before_anything_is_done() {
     }
     // A range that is too large for one reply is a part, says so, and never less than one key.
     let all = GetOptions::new().with_prefix();
-    let found = client.get("", Some(all)).await.unwrap();
-    assert_eq!((found.kvs.len(), found.count, found.more), (1, 3, true));
+    let found = client.get("", Some(all.clone())).await.unwrap();
+    assert_eq!((found.kvs.len(), found.count, found.more), (1, None, true));
+    let found = client.get("", Some(all.with_count())).await.unwrap();
+    assert_eq!(
+        (found.kvs.len(), found.count, found.more),
+        (1, Some(3), true)
+    );
     assert_eq!(found.header.revision, newest, "nothing was written");
     // A single value always has room.
     let before = client

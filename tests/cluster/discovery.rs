@@ -5,10 +5,10 @@ use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
-use leasehold::api::ErrorKind;
+use leasehold::api::{Consistency, ErrorKind, Member};
 use leasehold::client::{Client, SrvDiscovery};
 
-use crate::harness::{Cluster, eventually, run};
+use crate::harness::{Cluster, eventually, left_out, run, with_hosts};
 
 /// The records of each name: hosts and ports.
 type Zone = Arc<Mutex<BTreeMap<String, Vec<(String, u16)>>>>;
@@ -56,6 +56,59 @@ fn answer(question: &[u8], zone: &Zone) -> Vec<u8> {
         answer.extend(data);
     }
     answer
+}
+
+/// Service records name hosts. These are in a file of the nodes' own, as there is no DNS for addresses here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_that_dns_names_in_any_order_found_one_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    let names: Vec<String> = (1..=3).map(|node| format!("n{node}.example.org")).collect();
+    fs::write(&hosts, format!("127.0.0.1 localhost {}\n", names.join(" "))).unwrap();
+    if !with_hosts(&hosts)
+        .arg("--version")
+        .output()
+        .is_ok_and(|run| run.status.success())
+    {
+        return left_out("founding a cluster by DNS: there are no mount namespaces");
+    }
+    let mut cluster = Cluster::prepare(3);
+    for place in 0..3 {
+        // Each is told of them in another order.
+        let zone = Zone::default();
+        let dns = serve(zone.clone());
+        let mut records: Vec<_> = (0..3)
+            .map(|node| (names[node].clone(), cluster.nodes[node].peer.port()))
+            .collect();
+        records.rotate_left(place);
+        let service = "_leasehold-server._udp.example.org".to_owned();
+        zone.lock().unwrap().insert(service, records);
+        let node = &mut cluster.nodes[place];
+        let text = fs::read_to_string(&node.config).unwrap();
+        let own = text
+            .lines()
+            .find(|line| line.starts_with("initial"))
+            .unwrap();
+        let settings = format!(
+            "discovery_srv = \"example.org\"\ndiscovery_size = 3\ndiscovery_dns = \"{dns}\""
+        );
+        fs::write(&node.config, text.replace(own, &settings)).unwrap();
+        node.hosts = Some(hosts.clone());
+    }
+    cluster.start_and_settle();
+    let client = cluster.client().await;
+    client.put("k", "v", None).await.unwrap();
+    let members = client.member_list(Consistency::Linearizable).await.unwrap();
+    let of = |member: &Member| member.info.peer_address.clone();
+    let mut found: Vec<String> = members.members.iter().map(of).collect();
+    found.sort();
+    let ports = cluster.nodes.iter().map(|node| node.peer.port());
+    let named: Vec<String> = names
+        .iter()
+        .zip(ports)
+        .map(|(name, port)| format!("{name}:{port}"))
+        .collect();
+    assert_eq!(found, named);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

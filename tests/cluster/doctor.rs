@@ -115,6 +115,7 @@ fn the_doctor_finds_a_sound_cluster_sound_and_says_what_is_wrong_with_another() 
             "{check}: {out}"
         );
     }
+    assert!(!out.contains("reads work"), "{out}");
 
     // Certificates of nobody that this cluster knows.
     let other = Cluster::prepare(1);

@@ -1,10 +1,18 @@
 //! The examples, run as a reader runs them.
 
+#[path = "../../examples/etcd/flags.rs"]
+#[allow(dead_code, reason = "the example uses all of it")]
+mod flags;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::OnceLock;
 
-use crate::harness::{Cluster, Signal, binary, without_settings};
+use flags::Flags;
+
+use crate::etcd::grpc::Channel;
+use crate::harness::{Cluster, Signal, binary, free_port, without_settings};
 use crate::locks::{Running, with_cluster};
 
 /// Where the examples lie, beside the binary under test. A test that is asked for by name comes without
@@ -22,6 +30,18 @@ fn folder() -> &'static PathBuf {
 fn cargo(arguments: &[&str]) -> Command {
     let profile = PathBuf::from(binary()).parent().unwrap().to_owned();
     let mut cargo = Command::new(env!("CARGO"));
+    // What it says of this package to its tests, the build of `ring` takes for a reason to begin again, and with it
+    // everything that stands on it, which others use meanwhile.
+    for (name, _) in std::env::vars_os() {
+        let is_of_a_package = |name: &str| {
+            name == "OUT_DIR"
+                || name.starts_with("CARGO_PKG_")
+                || name.starts_with("CARGO_MANIFEST_")
+        };
+        if name.to_str().is_some_and(is_of_a_package) {
+            cargo.env_remove(name);
+        }
+    }
     cargo.args(arguments).args(["--locked", "--offline"]);
     if profile.ends_with("release") {
         cargo.arg("--release");
@@ -142,4 +162,84 @@ fn the_examples_of_the_documentation_run_beside_a_cluster() {
     // They were no mere compilations: this is what one of them leaves behind.
     let (code, out, _) = cluster.cli(&["get", "nightly-report", "--print-value-only"]);
     assert_eq!((code, out.as_str()), (0, "done\n"), "{said}");
+}
+
+fn etcd_s_flags(words: &[&str]) -> Result<Flags, String> {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    Flags::parse(&words)
+}
+
+#[test]
+fn flags_of_etcd_about_tokens_and_streams_are_mapped_or_refused_by_name() {
+    for (given, expected) in [("3", 3), ("4096", 4_096), ("4294967295", 4_096)] {
+        let flags = etcd_s_flags(&["--max-concurrent-streams", given]).unwrap();
+        assert_eq!(flags.streams_max, Some(expected));
+        assert!(flags.ignored.is_empty(), "{flags:?}");
+    }
+    let flags = etcd_s_flags(&["--auth-token=simple", "--auth-token-ttl=9"]).unwrap();
+    assert_eq!(flags.token_ttl.as_deref(), Some("9s"));
+    assert_eq!(flags.streams_max, None);
+    assert!(flags.ignored.is_empty(), "{flags:?}");
+    let signed = "jwt,pub-key=a.pem,priv-key=b.pem,sign-method=RS256,ttl=10m";
+    let flags = etcd_s_flags(&["--auth-token", signed]).unwrap();
+    assert_eq!(flags.token_ttl.as_deref(), Some("10m"));
+    let ignored = ["pub-key=a.pem", "priv-key=b.pem", "sign-method=RS256"];
+    assert_eq!(
+        flags.ignored,
+        ignored.map(|it| format!("{it} of --auth-token"))
+    );
+    for (flag, value) in [
+        ("--max-concurrent-streams", "0"),
+        ("--max-concurrent-streams", "many"),
+        ("--auth-token", "bearer"),
+        ("--auth-token", "simple,ttl=1m"),
+        ("--auth-token", "jwt,colour=red"),
+        ("--auth-token", "jwt,pub-key=a.pem,sign-method=RS256"),
+    ] {
+        let refused = etcd_s_flags(&[flag, value]).unwrap_err();
+        assert!(refused.contains(flag), "{value}: {refused}");
+    }
+}
+
+/// A process that is gone with its test.
+struct Launched(Child);
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_etcd_takes_as_many_streams_as_its_flags_say() {
+    let data = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}");
+    let peer_url = format!("http://127.0.0.1:{}", free_port());
+    let program = tokio::task::spawn_blocking(|| folder().join("etcd"))
+        .await
+        .unwrap();
+    let mut command = Command::new(program);
+    without_settings(&mut command);
+    command
+        .arg("--data-dir")
+        .arg(data.path().join("one"))
+        .args([
+            "--listen-client-urls",
+            &url,
+            "--advertise-client-urls",
+            &url,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer_url,
+            "--initial-cluster-token",
+            "streams",
+        ])
+        .args(["--max-concurrent-streams", "3"]);
+    let _launched = Launched(command.spawn().unwrap());
+    let channel = Channel::open(SocketAddr::from(([127, 0, 0, 1], port))).await;
+    let _watch = channel.stream("/etcdserverpb.Watch/Watch", &[]).await;
+    assert_eq!(channel.streams_max(), 3);
 }

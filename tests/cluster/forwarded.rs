@@ -4,12 +4,15 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-use leasehold::api::{Compare, CompareOp, ErrorKind, TxnOp, TxnRequest};
+use leasehold::api::{
+    Compare, CompareOp, Consistency, ErrorKind, MemberAddRequest, TxnOp, TxnRequest,
+};
 use leasehold::client::recipes::Lock;
-use leasehold::client::{Client, PutOptions, TimeToLiveOptions};
+use leasehold::client::{Client, GetOptions, PutOptions, TimeToLiveOptions, WatchEvent};
 
 use crate::access::{ANNA_PASSWORD, as_user, connect, guard};
-use crate::harness::{Cluster, eventually, free_port, leasehold_command, run};
+use crate::admin::hand_over;
+use crate::harness::{Cluster, eventually, free_port, judged, leasehold_command, run};
 
 const TTL: Duration = Duration::from_secs(600);
 const FORWARDS: &str = "leasehold_requests_total{method=\"forward_to_leader\",code=\"OK\"} ";
@@ -63,12 +66,61 @@ async fn everything_works(client: &Client) {
     let gone = lease.time_to_live(id, None).await.unwrap_err();
     assert_eq!(gone.kind, ErrorKind::LeaseNotFound);
 
+    for consistency in [
+        Consistency::LinearizableQuorum,
+        Consistency::Serializable,
+        Consistency::MaxStaleness(TTL),
+    ] {
+        let how = GetOptions::new().with_consistency(consistency);
+        let found = client.get("k", Some(how)).await.unwrap();
+        assert_eq!(found.value().unwrap(), "v", "{consistency:?}");
+    }
+    let all = GetOptions::new().with_prefix();
+    let mut stream = client.get_stream("t", Some(all)).unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap().value, "yes");
+    let mut watcher = client.watch("w", None).await.unwrap();
+    let put = client.put("w", "v", None).await.unwrap().header.revision;
+    loop {
+        match watcher.next().await.unwrap().unwrap() {
+            WatchEvent::Events { revision, .. } => break assert_eq!(revision, put),
+            _ => continue,
+        }
+    }
+    assert_eq!(client.delete("w", None).await.unwrap().deleted, 1);
+    client.compact(put, None).await.unwrap();
+    let mut snapshot = client.snapshot(None).await.unwrap();
+    let mut bytes = 0;
+    while let Some(part) = snapshot.next().await {
+        bytes += part.unwrap().len();
+    }
+    assert!(bytes > 0);
+    client.auth().role_add("r").await.unwrap();
+    let roles = client.auth().role_list().await.unwrap();
+    assert!(roles.contains(&"r".to_owned()), "{roles:?}");
+    client.auth().role_delete("r").await.unwrap();
+    changes_members(client).await;
+
     let session = lease.session(TTL, None).await.unwrap();
     let lock = Lock::new(&session, "l");
     let held = lock.acquire().await.unwrap();
     assert!(held.fencing_token() > 0);
     held.release().await.unwrap();
     session.close().await.unwrap();
+}
+
+/// Adds a learner and takes it away again. A change is refused while another is under way.
+async fn changes_members(client: &Client) {
+    let learner = MemberAddRequest {
+        name: "n9".into(),
+        peer_address: format!("127.0.0.1:{}", free_port()),
+        ..MemberAddRequest::default()
+    };
+    let add = judged(async || client.member_add(learner.clone()).await).await;
+    let members = add.unwrap().members;
+    let id = members.iter().find(|member| member.info.name == "n9");
+    let id = id.expect("it was added").info.id;
+    let remove = judged(async || client.member_remove(id).await).await;
+    assert_eq!(remove.unwrap().members.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +133,7 @@ async fn a_client_that_reaches_a_follower_alone_does_everything_there() {
         assert!(cluster.nodes[place].metric(FORWARDS) >= 1.0);
     }
     // The next leader is out of reach as well, or is the node itself.
-    client.move_leader(None).await.unwrap();
+    hand_over(&client).await;
     everything_works(&client).await;
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::api::{Error, ErrorKind, Outcome, PutRequest};
+use leasehold::bench::verify::proxy::Wires;
 use leasehold::client::{Client, ConnectOptions, TlsOptions};
 use leasehold::kv;
 use leasehold::kv::Operation;
@@ -82,6 +83,16 @@ pub(crate) fn leasehold_command() -> Command {
 }
 
 /// Writes a file that its owner alone may read.
+/// The binary under test where `hosts` is in place of `/etc/hosts`. The process has the id of the command.
+pub(crate) fn with_hosts(hosts: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    without_settings(&mut command);
+    let bind = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", bind]);
+    command.arg(hosts).arg(binary());
+    command
+}
+
 pub(crate) fn write_secret(path: impl AsRef<Path>, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     fs::write(&path, text).unwrap();
@@ -287,6 +298,8 @@ pub(crate) struct Node {
     pub(crate) process: Option<Child>,
     /// Environment variables of the process.
     pub(crate) environment: Vec<(&'static str, String)>,
+    /// What the process finds in place of `/etc/hosts`, in a mount namespace of its own.
+    pub(crate) hosts: Option<PathBuf>,
 }
 
 impl Node {
@@ -298,7 +311,11 @@ impl Node {
             .append(true)
             .open(&self.log)
             .unwrap();
-        let child = leasehold_command()
+        let mut command = match &self.hosts {
+            None => leasehold_command(),
+            Some(hosts) => with_hosts(hosts),
+        };
+        let child = command
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(["serve", "--config", self.config.to_str().unwrap()])
             .stdin(Stdio::null())
@@ -471,11 +488,30 @@ impl Cluster {
                 name,
                 process: None,
                 environment: Vec::new(),
+                hosts: None,
             });
         }
         let cluster = Self { nodes, pki, folder };
         cluster.write_configs("");
         cluster
+    }
+
+    /// Nodes that reach each other through wires, which can be cut. Not started yet.
+    pub(crate) fn prepare_wired(count: usize) -> (Self, Wires) {
+        let cluster = Self::prepare(count);
+        let peers: Vec<_> = cluster.nodes.iter().map(|node| node.peer).collect();
+        let wires = Wires::start(&peers).unwrap();
+        for (from, node) in cluster.nodes.iter().enumerate() {
+            let mut text = fs::read_to_string(&node.config).unwrap();
+            for (to, other) in cluster.nodes.iter().enumerate() {
+                if let Some(wire) = wires.address(from, to) {
+                    let direct = format!("{}={}", other.name, other.peer);
+                    text = text.replace(&direct, &format!("{}={wire}", other.name));
+                }
+            }
+            fs::write(&node.config, text).unwrap();
+        }
+        (cluster, wires)
     }
 
     /// Prepares and starts `count` nodes, as [`Cluster::start_and_settle`] does.
@@ -557,6 +593,7 @@ impl Cluster {
             name,
             process: None,
             environment: Vec::new(),
+            hosts: None,
         });
         let place = self.nodes.len() - 1;
         self.write_config(place, &self.initial(), "");

@@ -1,12 +1,24 @@
 //! Strangers and garbage: refused and counted, and nothing falls over.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Instant;
 
-use leasehold::transport::{Admission, Endpoint, Port, Tls, TlsPaths, TransportStats};
+use leasehold::transport::{Admission, Connection, Endpoint, Port, Tls, TlsPaths, TransportStats};
 use leasehold::wire::FrameLimits;
 
-use crate::harness::{Cluster, Node, Pki, eventually};
+use crate::harness::{Cluster, Node, PATIENCE, Pki, eventually};
+
+/// A machine may stand still for longer than a handshake may take.
+pub(crate) async fn connected(endpoint: &Endpoint, address: SocketAddr) -> Connection {
+    let began = Instant::now();
+    loop {
+        match endpoint.connect(address).await {
+            Ok(connection) => return connection,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{address}: {error}"),
+        }
+    }
+}
 
 fn refused(node: &Node, kind: &str, results: &[&str]) -> f64 {
     results
@@ -140,10 +152,7 @@ async fn malformed_bytes_on_both_ports_are_refused_and_counted_and_nothing_falls
     let stats = Arc::new(TransportStats::default());
     let caller = tls(&cluster.pki, "client-ca.pem", "tester");
     let endpoint = Endpoint::client(&caller, FrameLimits::DEFAULT, stats.clone()).unwrap();
-    let connection = endpoint
-        .connect(cluster.nodes[target].client)
-        .await
-        .unwrap();
+    let connection = connected(&endpoint, cluster.nodes[target].client).await;
     let mut stream = connection.open_stream().await.unwrap();
     let _ = stream.write(vec![0xff; 5000]).await;
     connection.lost().await;
@@ -163,7 +172,7 @@ async fn malformed_bytes_on_both_ports_are_refused_and_counted_and_nothing_falls
         stats,
     )
     .unwrap();
-    let connection = endpoint.connect(cluster.nodes[target].peer).await.unwrap();
+    let connection = connected(&endpoint, cluster.nodes[target].peer).await;
     let mut stream = connection.open_stream().await.unwrap();
     let _ = stream.write(vec![0xff; 5000]).await;
     connection.lost().await;

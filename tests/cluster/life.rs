@@ -7,7 +7,7 @@ use leasehold::client::{Client, DeleteOptions, GetOptions, GetResponse, PutOptio
 
 use crate::admin::hand_over;
 use crate::embedded;
-use crate::harness::{Cluster, PATIENCE, eventually, is_healthy};
+use crate::harness::{Cluster, Node, PATIENCE, eventually, is_healthy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
@@ -56,22 +56,17 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
             .await
             .unwrap();
     }
-    let all = client
-        .get(
-            "svc/",
-            Some(
-                GetOptions::new()
-                    .with_prefix()
-                    .with_limit(2)
-                    .with_keys_only(),
-            ),
-        )
-        .await
-        .unwrap();
-    assert_eq!(all.kvs.len(), 2);
-    assert_eq!(all.count, 5);
-    assert!(all.more);
-    assert!(all.kvs.iter().all(|kv| kv.value.is_empty()));
+    let two = GetOptions::new()
+        .with_prefix()
+        .with_limit(2)
+        .with_keys_only();
+    for (options, count) in [(two.clone(), None), (two.with_count(), Some(5))] {
+        let found = client.get("svc/", Some(options)).await.unwrap();
+        assert_eq!(found.kvs.len(), 2);
+        assert_eq!(found.count, count);
+        assert!(found.more);
+        assert!(found.kvs.iter().all(|kv| kv.value.is_empty()));
+    }
     let deleted = client
         .delete("svc/", Some(DeleteOptions::new().with_prefix()))
         .await
@@ -81,7 +76,7 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
         .get("svc/", Some(GetOptions::new().with_prefix()))
         .await
         .unwrap();
-    assert_eq!(none.count, 0);
+    assert_eq!(none.count, Some(0));
 
     for node in &cluster.nodes {
         let started = Instant::now();
@@ -186,7 +181,7 @@ async fn leased_get(client: &Client, key: &str) -> GetResponse {
 
 /// What a leased read must not cause: messages to peers other than the heartbeats that flow
 /// anyway, and syncs of the log.
-fn traffic(node: &crate::harness::Node) -> (u64, u64) {
+fn traffic(node: &Node) -> (u64, u64) {
     let sent: f64 = ["append", "vote", "other"]
         .iter()
         .map(|kind| {
@@ -251,6 +246,36 @@ async fn leadership_moves_on_request_and_writes_go_on() {
     assert_eq!(get.kvs[0].version, 2);
 }
 
+/// Calls that cross and a moment without a leader are part of it, and nothing holds a stopped node's directory. On a
+/// machine that stands still there may be cause to warn: not each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_start_a_hand_over_and_an_end_warn_of_nothing() {
+    let mut warned = Vec::new();
+    for _ in 0..6 {
+        let mut cluster = Cluster::start(3);
+        let client = cluster.client().await;
+        hand_over(&client).await;
+        cluster.wait_for_lease();
+        client.put("k", "v", None).await.unwrap();
+        let said: String = cluster.nodes.iter().map(Node::log_text).collect();
+        assert!(said.contains(" INFO "), "{said}");
+        let is_warning = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+        let mut lines: Vec<String> = said.lines().filter(is_warning).map(str::to_owned).collect();
+        for node in &mut cluster.nodes {
+            assert_eq!(node.stop(), 0);
+            // That the others cannot reach it is another matter.
+            let said = node.log_text();
+            let end = said.lines().skip_while(|line| !line.contains("stopping"));
+            lines.extend(end.filter(is_warning).map(str::to_owned));
+        }
+        if lines.is_empty() {
+            return;
+        }
+        warned.push(lines);
+    }
+    panic!("{warned:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_moved_to_other_ports_is_found_again() {
     let mut cluster = Cluster::start(3);
@@ -279,7 +304,7 @@ async fn a_node_that_moved_to_other_ports_is_found_again() {
     let started = Instant::now();
     loop {
         let get = alone.get("b", Some(serializable.clone())).await;
-        if get.is_ok_and(|get| get.count == 1) {
+        if get.is_ok_and(|get| get.count == Some(1)) {
             break;
         }
         assert!(

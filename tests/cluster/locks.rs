@@ -3,13 +3,15 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::client::recipes::Lock;
 use leasehold::client::{GetOptions, PutOptions};
 use rustix::process::{Pid, kill_process_group};
 
-use crate::harness::{Cluster, PATIENCE, Signal, binary, eventually, leasehold_command, send};
+use crate::harness::{
+    Cluster, PATIENCE, Signal, binary, eventually, leasehold_command, send, without_settings,
+};
 
 /// Long beside an election on a machine that is busy elsewhere, which must not cost a holder its lease;
 /// short enough to wait for its end.
@@ -87,6 +89,14 @@ pub(crate) fn with_cluster<'a>(command: &'a mut Command, cluster: &Cluster) -> &
         .env("LEASEHOLD_CERT", cluster.pki.file("tester.pem"))
         .env("LEASEHOLD_KEY", cluster.pki.file("tester.key"))
         .env("LEASEHOLD_TIMEOUT", "10s")
+}
+
+/// The command line under test, whose standard error is among its lines.
+fn start_all_said(cluster: &Cluster, line: &str) -> Running {
+    let script = format!("exec {} {line} 2>&1", binary());
+    let mut command = Command::new("sh");
+    without_settings(&mut command);
+    Running::start(with_cluster(command.args(["-c", &script]), cluster))
 }
 
 fn send_to_group(pid: &str, signal: Signal) {
@@ -167,10 +177,47 @@ fn who_will_not_wait_for_a_lock_ends_with_a_code_of_its_own() {
         let (code, out, err) = tries(wait);
         assert_eq!((code, out.as_str()), (8, ""), "{err}");
         assert!(err.contains("not acquired"), "{err}");
+        let is_sure = err.contains("acquired: another client holds it, or waits for it\n");
+        assert_eq!(is_sure, wait == "0", "{err}");
     }
     holder.signal(Signal::TERM);
     assert_eq!(holder.end().code(), Some(0));
     assert_eq!(tries("600s").0, 0, "who gave up left nothing behind");
+}
+
+/// The wait begins before the session is opened, which a cluster without a majority does not do.
+#[test]
+fn who_waits_for_a_lock_of_a_cluster_without_a_majority_is_told_why_it_has_none() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    for other in 1..3 {
+        cluster.nodes[(leader + other) % 3].kill();
+    }
+    // A write that was under way would be answered at once.
+    eventually("a node that leads no more", || {
+        let (_, status) = cluster.nodes[leader].manage("GET", "/admin/v1/status", "");
+        status["leader"].is_null().then_some(())
+    });
+    let lock = |flags: &[&str]| {
+        let mut command = leasehold_command();
+        let command = with_cluster(&mut command, &cluster).args(["lock", "l"]);
+        let output = command.args(flags).args(["--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    // A handshake has no longer than a request.
+    let (code, said) = eventually("a node that is reached", || {
+        let (code, said) = lock(&["--wait=0", "--timeout=1s"]);
+        (code != Some(3)).then_some((code, said))
+    });
+    assert_ne!(code, Some(0), "{said}");
+    assert!(!said.contains("another client"), "{said}");
+    let (code, said) = lock(&["--wait=1s", "--timeout=60s"]);
+    assert_eq!(code, Some(8), "{said}");
+    assert!(
+        said.contains("not acquired within 1s: the cluster granted no lease"),
+        "{said}"
+    );
 }
 
 /// A lease that has more than was asked for is no secret, whoever asked for it.
@@ -268,7 +315,7 @@ fn who_holds_something_whose_key_was_deleted_ends_as_one_that_has_lost_it() {
     let start = |arguments: &[&str]| Running::leasehold(&cluster, arguments);
     let mut holds = start(&["lock", "alone", "--ttl", "60s", "--exactly-once"]);
     let alone = holds.line();
-    let mut leads = start(&["elect", "e", "ann", "--ttl", "60s", "--exactly-once"]);
+    let mut leads = start_all_said(&cluster, "elect e ann --ttl 60s --exactly-once");
     let leader = leads.line();
     // The one ends when it is asked to, the other does not, and is made to.
     let runs = |name, ttl, script| {
@@ -287,6 +334,7 @@ fn who_holds_something_whose_key_was_deleted_ends_as_one_that_has_lost_it() {
     }
     assert_eq!(holds.end().code(), Some(6));
     assert_eq!(leads.end().code(), Some(6));
+    leads.says("leadership is lost: its key was deleted");
     assert_eq!(polite.end().code(), Some(6));
     polite.says("asked");
     assert_eq!(deaf.end().code(), Some(6));
@@ -306,6 +354,23 @@ async fn the_command_line_stands_in_elections_and_listens_to_them() {
     assert!(key.starts_with("e/"), "{key}");
     assert_eq!(ann.line(), "ann");
     assert_eq!([listens.line(), listens.line()], [key, "ann".to_owned()]);
+    let mut cid = start_all_said(&cluster, "elect e cid --ttl 60s --exactly-once");
+    let options = GetOptions::new().with_prefix().with_keys_only();
+    let began = Instant::now();
+    while client
+        .get("e/", Some(options.clone()))
+        .await
+        .unwrap()
+        .kvs
+        .len()
+        < 2
+    {
+        assert!(began.elapsed() < PATIENCE, "cid does not stand");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cid.signal(Signal::INT);
+    cid.says("interrupted before leadership was acquired");
+    assert_eq!(cid.end().code(), Some(1));
     let mut bob = stands("bob");
     ann.signal(Signal::INT);
     assert_eq!(ann.end().code(), Some(0));

@@ -49,6 +49,7 @@ mod namespaces;
 mod oidc;
 mod once;
 mod pins;
+mod priorities;
 mod quota;
 mod quotas;
 mod read_leases;

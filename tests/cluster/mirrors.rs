@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use leasehold::api::{Error, ErrorKind, EventKind, TxnOp, TxnRequest};
+use leasehold::api::{Error, ErrorKind, EventKind, Outcome, TxnOp, TxnRequest};
 use leasehold::client::{
     Client, CopyReason, DeleteOptions, GetOptions, Mirror, MirrorEvent, MirrorOptions, WatchEvent,
     WatchOptions,
@@ -84,8 +84,14 @@ async fn a_prefix_is_copied_with_what_is_gone_and_each_transaction_arrives_whole
     assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
     let found = destination.get("b/same", None).await.unwrap();
     assert_eq!(found.kvs[0].mod_revision, same, "it was left alone");
-    assert_eq!(destination.get("bystander", None).await.unwrap().count, 1);
-    assert_eq!(destination.get("b/other", None).await.unwrap().count, 0);
+    assert_eq!(
+        destination.get("bystander", None).await.unwrap().count,
+        Some(1)
+    );
+    assert_eq!(
+        destination.get("b/other", None).await.unwrap().count,
+        Some(0)
+    );
 
     // As many changes as a transaction may have, then more than that in one revision.
     let puts = (0..128).map(|n| TxnOp::put(format!("a/many/{n:03}"), "x"));
@@ -105,7 +111,7 @@ async fn a_prefix_is_copied_with_what_is_gone_and_each_transaction_arrives_whole
             found.count,
             found.kvs.iter().all(|kv| kv.mod_revision == at)
         ),
-        (128, true)
+        (Some(128), true)
     );
     for half in ["a/many/1", "a/many/2", "a/many/3"] {
         let puts = (0..100).map(|n| TxnOp::put(format!("{half}/{n}"), "y"));
@@ -127,17 +133,22 @@ async fn a_prefix_is_copied_with_what_is_gone_and_each_transaction_arrives_whole
     let after = destination.get("b/many/", Some(many)).await.unwrap();
     assert_eq!(
         (after.count, after.header.revision),
-        (0, before + 4),
+        (Some(0), before + 4),
         "one for each"
     );
     assert_eq!(below(&destination, "b/").await, below(&source, "a/").await);
 }
 
 /// Mirrors are given up at any time, and two run at once: every change is seen once, in its order.
+/// Whether time ran out, with or without a word of what became of it.
+fn is_over(error: &Error) -> bool {
+    error.kind == ErrorKind::DeadlineExceeded || error.outcome == Outcome::Unknown
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_revision_arrives_once_whoever_is_given_up() {
     const ROUNDS: u64 = 300;
-    let (mut from, to) = (Cluster::start(3), Cluster::start(1));
+    let (mut from, mut to) = (Cluster::start(3), Cluster::start(3));
     let (source, destination) = (from.client().await, to.client().await);
     put(&source, "a/n", "0").await;
     let (source_of, destination_of) = (from.client().await, to.client().await);
@@ -168,8 +179,13 @@ async fn every_revision_arrives_once_whoever_is_given_up() {
                 match tokio::time::timeout(patience, mirror.next()).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => {
-                        assert!(matches!(error.kind, ErrorKind::Fenced { .. }), "{error}");
-                        fenced += 1;
+                        // Where one of the two has no leader, it goes on later; who is fenced does not.
+                        let is_fenced = matches!(error.kind, ErrorKind::Fenced { .. });
+                        assert!(
+                            is_fenced || error.is_retryable() || is_over(&error),
+                            "{error}"
+                        );
+                        fenced += u32::from(is_fenced);
                         break;
                     }
                     Err(_) => given_up += 1,
@@ -179,8 +195,10 @@ async fn every_revision_arrives_once_whoever_is_given_up() {
         if random.u32(0..4) == 0 {
             mirrors.remove(0);
         }
-        if random.u32(0..100) == 0 {
-            from.replace_leader();
+        match random.u32(0..200) {
+            0 | 1 => from.replace_leader(),
+            2 | 3 => to.replace_leader(),
+            _ => {}
         }
     }
     writing.await.unwrap();

@@ -84,11 +84,12 @@ async fn a_user_who_asks_too_often_is_told_when_to_come_back_and_others_are_serv
     let told: &Error = &refused;
     assert_eq!(told.outcome(), Outcome::NotApplied, "{told}");
     assert!(told.retry_after().is_some(), "{told}");
+    let said = told.to_string();
     assert!(
-        told.to_string()
-            .contains("limits.max_request_rate_per_user"),
-        "{told}"
+        said.contains("\"tester\" makes more requests a second"),
+        "{said}"
     );
+    assert!(said.contains("limits.max_request_rate_per_user"), "{said}");
     let rejected = "leasehold_requests_rejected_total{class=\"read\",reason=\"user\"} ";
     assert!(cluster.nodes[0].metric(rejected) >= 1.0);
     // Another one has what it may have in a second.

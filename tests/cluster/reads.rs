@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::api::{Consistency, ErrorKind, Outcome, ReadInfo, ReadPath};
-use leasehold::client::{Client, GetOptions, GetResponse};
+use leasehold::client::{Client, GetOptions, GetResponse, WatchEvent, WatchOptions};
 
 use crate::admin::hand_over;
 use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
@@ -64,6 +64,69 @@ async fn every_node_serves_what_was_just_acknowledged_followers_by_their_leaders
     assert!(served >= followed, "{served} of {followed}");
 }
 
+/// A follower that is cut off goes on serving what may be old. A client that has seen more asks another, and one
+/// that wants whatever there is gets it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_seen_more_than_a_node_has_reads_elsewhere() {
+    let (mut cluster, wires) = Cluster::prepare_wired(3);
+    let leader = cluster.start_and_settle();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let writer = cluster.client_at(&[leader, third]).await;
+    let first = writer.put("k", "old", None).await.unwrap().header.revision;
+    let there = || at(&cluster, follower).with_consistency(Consistency::Serializable);
+    let caught_up = writer.get("k", Some(there().with_min_revision(first)));
+    assert_eq!(caught_up.await.unwrap().kvs[0].value, "old");
+    wires.cut(follower, true);
+    let second = writer.put("k", "new", None).await.unwrap().header.revision;
+    let served = |node: &Node| node.metric("leasehold_reads_total{path=\"serializable\"}");
+    let stale = || how(Consistency::Serializable);
+
+    let began = Instant::now();
+    let before = served(&cluster.nodes[follower]);
+    while served(&cluster.nodes[follower]) == before {
+        assert!(began.elapsed() < PATIENCE, "the follower is never asked");
+        let client = cluster.client_at(&[follower, leader, third]).await;
+        let seen = client.get("k", None).await.unwrap();
+        assert_eq!(seen.kvs[0].value, "new");
+        for _ in 0..5 {
+            let read = client.get("k", stale()).await.unwrap();
+            assert_eq!(read.kvs[0].value, "new", "{read:?}");
+            assert!(read.header.revision >= second);
+        }
+    }
+    // By itself the follower has nothing newer, and says so to who asks for anything.
+    let careless = cluster.options().with_monotonic(false);
+    let careless = cluster.client_with(careless).await;
+    assert_eq!(careless.get("k", None).await.unwrap().kvs[0].value, "new");
+    let read = careless.get("k", Some(there())).await.unwrap();
+    assert_eq!(
+        (&read.kvs[0].value[..], read.header.revision),
+        (&b"old"[..], first)
+    );
+    // What a watch has told counts as seen.
+    let before = served(&cluster.nodes[follower]);
+    while served(&cluster.nodes[follower]) == before {
+        assert!(began.elapsed() < PATIENCE, "the follower is never asked");
+        let watching = cluster.client_at(&[follower, third]).await;
+        let options = WatchOptions::new()
+            .with_start_revision(second)
+            .with_endpoint(cluster.nodes[third].client.to_string());
+        let mut watcher = watching.watch("k", Some(options)).await.unwrap();
+        loop {
+            let event = tokio::time::timeout(PATIENCE, watcher.next()).await;
+            let event = event.expect("an event").unwrap().unwrap();
+            if matches!(event, WatchEvent::Events { revision, .. } if revision == second) {
+                break;
+            }
+        }
+        for _ in 0..5 {
+            let read = watching.get("k", stale()).await.unwrap();
+            assert_eq!(read.kvs[0].value, "new", "{read:?}");
+        }
+    }
+    wires.cut(follower, false);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
     let mut cluster = Cluster::start(3);
@@ -80,7 +143,7 @@ async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
         let read = read(&get);
         // Until it has exchanged a heartbeat or two, it asks. The write is young, and may not
         // be seen yet.
-        if read.path == ReadPath::Serializable && get.count == 1 {
+        if read.path == ReadPath::Serializable && get.count == Some(1) {
             break (follower, client, read);
         }
         assert!(started.elapsed() < PATIENCE, "{read:?}");

@@ -35,7 +35,8 @@ async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
 /// How many keys there are below a name.
 async fn keys_below(client: &Client, name: &str) -> u64 {
     let options = GetOptions::new().with_prefix().with_count_only();
-    client.get(name, Some(options)).await.unwrap().count
+    let found = client.get(name, Some(options)).await.unwrap();
+    found.count.expect("it was asked for")
 }
 
 async fn until_keys_below(client: &Client, name: &str, count: u64) {
@@ -771,6 +772,114 @@ async fn keys_of_a_sequence_are_in_the_order_of_their_creation() {
     client.put("seq/1", "not of it", None).await.unwrap();
     let error = client.put_sequential("seq/", "", None).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidArgument);
+}
+
+/// Makes what `one` makes until it is to stop. Whatever was acknowledged, and how many are in doubt.
+async fn repeat<T, F: Future<Output = Result<T, Error>>>(
+    stop: Arc<AtomicBool>,
+    one: impl Fn(u64) -> F,
+) -> (Vec<T>, usize) {
+    let (mut done, mut in_doubt, mut number) = (Vec::new(), 0, 0);
+    while !stop.load(Ordering::SeqCst) {
+        number += 1;
+        match one(number).await {
+            Ok(it) => done.push(it),
+            Err(error) if error.outcome == Outcome::Unknown => in_doubt += 1,
+            Err(_) => {}
+        }
+    }
+    (done, in_doubt)
+}
+
+/// X13: of what is put into queues and sequences nothing is lost, and nothing is there or is taken twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn items_and_sequences_are_kept_once_while_leaders_die() {
+    let mut cluster = Cluster::start(3);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut putters, mut takers, mut writers) = (Vec::new(), Vec::new(), Vec::new());
+    for who in 0..2 {
+        let queue = PriorityQueue::new(&cluster.client().await, "pq");
+        putters.push(tokio::spawn(repeat(Arc::clone(&stop), move |number| {
+            let (queue, item) = (queue.clone(), format!("{who} {number}"));
+            async move {
+                queue
+                    .put(number as u32 % 3, item.clone())
+                    .await
+                    .map(|()| item)
+            }
+        })));
+        let queue = PriorityQueue::new(&cluster.client().await, "pq");
+        takers.push(tokio::spawn(repeat(Arc::clone(&stop), move |_| {
+            let queue = queue.clone();
+            async move { queue.try_take().await }
+        })));
+        let client = cluster.client().await;
+        writers.push(tokio::spawn(repeat(Arc::clone(&stop), move |_| {
+            let client = client.clone();
+            async move { client.put_sequential("seq/", "", None).await }
+        })));
+    }
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        cluster.replace_leader();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+
+    let (mut put, mut puts_in_doubt) = (BTreeSet::new(), 0);
+    for putter in putters {
+        let (done, in_doubt) = soon("the putters", putter).await.unwrap();
+        put.extend(done);
+        puts_in_doubt += in_doubt;
+    }
+    let (mut taken, mut takes_in_doubt) = (BTreeSet::new(), 0);
+    let mut take = |item: Bytes| {
+        let item = String::from_utf8(item.to_vec()).unwrap();
+        assert!(taken.insert(item), "taken twice");
+    };
+    for taker in takers {
+        let (done, in_doubt) = soon("the takers", taker).await.unwrap();
+        done.into_iter().flatten().for_each(&mut take);
+        takes_in_doubt += in_doubt;
+    }
+    let client = cluster.client().await;
+    let queue = PriorityQueue::new(&client, "pq");
+    while let Some(item) = queue.try_take().await.unwrap() {
+        take(item);
+    }
+    let (lost, found) = (
+        put.difference(&taken).count(),
+        taken.difference(&put).count(),
+    );
+    assert!(
+        !put.is_empty() && lost <= takes_in_doubt,
+        "{lost} are lost, {takes_in_doubt} in doubt"
+    );
+    assert!(
+        found <= puts_in_doubt,
+        "{found} are there, {puts_in_doubt} in doubt"
+    );
+
+    let all = Some(GetOptions::new().with_prefix());
+    let mut stream = client.get_stream("seq/", all).unwrap();
+    let mut kvs = Vec::new();
+    while let Some(kv) = stream.next().await {
+        kvs.push(kv.unwrap());
+    }
+    assert!(kvs.is_sorted_by(|one, next| one.create_revision < next.create_revision));
+    let there: BTreeSet<_> = kvs.into_iter().map(|kv| kv.key).collect();
+    let (mut acknowledged, mut in_doubt) = (0, 0);
+    for writer in writers {
+        let (done, doubtful) = soon("the writers", writer).await.unwrap();
+        assert!(done.is_sorted_by(|one, next| one.key < next.key));
+        assert!(
+            done.iter().all(|one| there.contains(&one.key)),
+            "one is lost"
+        );
+        acknowledged += done.len();
+        in_doubt += doubtful;
+    }
+    assert!(acknowledged > 0 && (acknowledged..=acknowledged + in_doubt).contains(&there.len()));
 }
 
 /// A leader that is killed and comes back in time goes on leading, with its token; who comes too late does not.

@@ -66,7 +66,7 @@ async fn a_transaction_is_one_step_at_one_revision_or_none() {
     let again = client.txn(txn, None).await.unwrap();
     assert!(!again.succeeded);
     assert_eq!(again.header.revision, before + 2);
-    assert_eq!(client.get("never", None).await.unwrap().count, 1);
+    assert_eq!(client.get("never", None).await.unwrap().count, Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -315,7 +315,7 @@ async fn transactions_that_cannot_be_are_refused_by_the_server_too_and_change_no
         }
     }
     let found = client.get("x", None).await.unwrap();
-    assert_eq!((found.count, found.header.revision), (0, first));
+    assert_eq!((found.count, found.header.revision), (Some(0), first));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -335,17 +335,18 @@ async fn history_can_be_read_until_it_is_given_up() {
     let newest = GetOptions::new()
         .with_prefix()
         .with_sort(SortTarget::ModRevision, SortOrder::Descend)
-        .with_limit(1);
+        .with_limit(1)
+        .with_count();
     let found = client.get("", Some(newest)).await.unwrap();
     assert_eq!(
         (&found.kvs[0].key[..], found.more, found.count),
-        (&b"l"[..], true, 2)
+        (&b"l"[..], true, Some(2))
     );
     let early = GetOptions::new()
         .with_prefix()
         .with_max_create_revision(revisions[0]);
     let found = client.get("", Some(early)).await.unwrap();
-    assert_eq!((found.kvs.len(), found.count), (1, 2));
+    assert_eq!((found.kvs.len(), found.count), (1, Some(2)));
 
     let compact_revision = revisions[1];
     let done = client.compact(compact_revision, None).await.unwrap();

@@ -96,12 +96,12 @@ impl Terminal<'_> {
     }
 }
 
-/// Ends with the test, whatever becomes of that.
+/// Ends with the test, whatever becomes of that: by TERM, because a shell in the background has its commands ignore INT.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.0), Signal::INT);
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
 }

@@ -12,7 +12,6 @@ use leasehold::api::{
     Call, Consistency, ErrorKind, EventKind, KeyRange, Request, ResponseBody, TxnOp, TxnRequest,
     WatchMessage, WatchRequest,
 };
-use leasehold::bench::verify::proxy::Wires;
 use leasehold::client::{Client, GetOptions, WatchEvent, WatchOptions, Watcher};
 use leasehold::transport::{
     Connection, Endpoint, FrameReceiver, FrameStream, Tls, TlsPaths, TransportStats,
@@ -20,7 +19,8 @@ use leasehold::transport::{
 use leasehold::wire::client::{ClientFrame, ClientHello, ServerFrame, ServerHello};
 use leasehold::wire::{FrameLimits, PROTOCOL_VERSIONS, encode};
 
-use crate::harness::{Cluster, PATIENCE, leasehold_command, must};
+use crate::harness::{Cluster, PATIENCE, eventually, leasehold_command, must};
+use crate::hostile::connected;
 
 /// The next event, or a sentence after a minute.
 async fn next(watcher: &mut Watcher) -> WatchEvent {
@@ -311,24 +311,52 @@ async fn history(client: &Client) -> BTreeMap<i64, Vec<Bytes>> {
     }
 }
 
+/// Nothing happens, so the watch waits for nothing: that its node stands still it finds out by asking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_watch_leaves_a_node_that_stands_still() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.wait_for_lease();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let began = Instant::now();
+    let watchers = |node: usize| cluster.nodes[node].metric("leasehold_watchers");
+    let mut resumed = loop {
+        eventually("no watch", || {
+            (0..3).all(|node| watchers(node) == 0.0).then_some(())
+        });
+        let client = cluster.client_at(&[follower, leader, third]).await;
+        let mut watcher = client.watch("w", None).await.unwrap();
+        if watchers(follower) < 1.0 {
+            assert!(began.elapsed() < PATIENCE, "the watch is never there");
+            continue;
+        }
+        cluster.nodes[follower].pause();
+        let paused = Instant::now();
+        let cause = loop {
+            match next(&mut watcher).await {
+                WatchEvent::Resumed { cause, .. } => break cause,
+                WatchEvent::Progress { .. } | WatchEvent::Created { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        let took = paused.elapsed();
+        cluster.nodes[follower].resume();
+        // And not after ten seconds, because the connection was idle. A slow machine gets another try.
+        if cause.detail.contains("stopped answering") && took <= Duration::from_secs(1) {
+            break watcher;
+        }
+        assert!(began.elapsed() < PATIENCE, "after {took:?}: {cause}");
+    };
+    let writer = cluster.client_at(&[leader, third]).await;
+    writer.put("w", "1", None).await.unwrap();
+    assert!(until(&mut resumed, "w").await[0].ends_with(" w=1"));
+}
+
 /// A follower that hears of nothing any more would leave its watches silent without a word. It ends
 /// them: those that may go elsewhere hear of everything at another node, and those that may not go on
 /// when it has a leader again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_at_a_node_that_is_cut_off_from_its_leader_goes_on_at_another() {
-    let mut cluster = Cluster::prepare(3);
-    let peers: Vec<_> = cluster.nodes.iter().map(|node| node.peer).collect();
-    let wires = Wires::start(&peers).unwrap();
-    for (from, node) in cluster.nodes.iter().enumerate() {
-        let mut text = std::fs::read_to_string(&node.config).unwrap();
-        for (to, other) in cluster.nodes.iter().enumerate() {
-            if let Some(wire) = wires.address(from, to) {
-                let direct = format!("{}={}", other.name, other.peer);
-                text = text.replace(&direct, &format!("{}={wire}", other.name));
-            }
-        }
-        std::fs::write(&node.config, text).unwrap();
-    }
+    let (mut cluster, wires) = Cluster::prepare_wired(3);
     let leader = cluster.start_and_settle();
     let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
     let address = |node: usize| cluster.nodes[node].client.to_string();
@@ -455,10 +483,7 @@ impl Raw {
         let stats = Arc::new(TransportStats::default());
         let endpoint = Endpoint::client(&tls, FrameLimits::DEFAULT, stats).unwrap();
         let address = cluster.nodes[0].client;
-        let connection = endpoint
-            .connect_any(&[address], Duration::from_millis(100))
-            .await
-            .unwrap();
+        let connection = connected(&endpoint, address).await;
         let mut stream = connection.open_stream().await.unwrap();
         let hello = ClientHello {
             versions: PROTOCOL_VERSIONS,

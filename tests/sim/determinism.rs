@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::Settings;
 use crate::run::run;
+use crate::{Settings, affordable};
 
 /// Seeds whose every event is compared.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = affordable(20);
 /// Tells a process that it is one of the two.
 const CHILD: &str = "SIM_FINGERPRINTS";
 

@@ -267,7 +267,7 @@ fn read_from(state: &State, request: &Request) -> Look {
     if let Request::Range(range) = request
         && range.is_point()
         && !range.keys_only
-        && !range.count_only
+        && !range.is_count_only()
     {
         let point = state.front().get(&range.key).expect("memory does not fail");
         let kvs = Vec::from_iter(point.key_value());

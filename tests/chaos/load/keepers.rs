@@ -5,19 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use leasehold::client::{Client, GetOptions, LeaseKeeper, PutOptions};
 
 use super::{AFTER_FAILURE, Book, open};
 use crate::harness::PATIENCE;
 
 /// Longer than any time without a leader that faults bring about: these are never lost.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 /// Short enough to be lost now and then. That is right; ending while it is counted on is not.
-const SHORT: Duration = Duration::from_secs(3);
+pub(super) const SHORT: Duration = Duration::from_secs(3);
 /// How many of each are kept.
 const KEPT: usize = 20;
+/// Where the keys of leases are that are kept, and of those that are not.
+pub(super) const KEPT_KEYS: &str = "kept/";
+pub(super) const ABANDONED_KEYS: &str = "abandoned/";
+/// How often a key was looked for whose holder was sure.
+const LOOKS: &str = "looks at leases that are counted on";
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// What an abandoned lease lasts, in milliseconds, at least and at most.
 const ABANDONED_MS: (u64, u64) = (500, 3_000);
 /// The share of its time that a lease lasts at least, by a clock that is not the cluster's: the drift
@@ -31,14 +37,27 @@ pub(super) struct Account {
     abandoned: BTreeMap<String, Instant>,
 }
 
-struct Kept {
-    key: String,
-    keeper: LeaseKeeper,
+/// Who keeps a lease.
+pub(super) trait Holder {
+    /// Whether it counts on the lease.
+    fn is_sure(&self) -> bool;
+}
+
+impl Holder for LeaseKeeper {
+    fn is_sure(&self) -> bool {
+        self.is_alive()
+    }
+}
+
+/// A key with a lease that is kept.
+pub(super) struct Kept<H> {
+    pub(super) key: String,
+    pub(super) holder: H,
 }
 
 /// Keeps leases, and looks whether their keys are there.
 pub(super) async fn keep(book: Arc<Book>, client: Client) {
-    let mut kept: Vec<Option<Kept>> = Vec::new();
+    let mut kept: Vec<Option<Kept<LeaseKeeper>>> = Vec::new();
     kept.resize_with(2 * KEPT, || None);
     let mut generation = 0_u64;
     while !book.is_over() {
@@ -49,37 +68,43 @@ pub(super) async fn keep(book: Arc<Book>, client: Client) {
         {
             generation += 1;
             let ttl = if number < KEPT { LONG } else { SHORT };
-            let key = format!("kept/{number:03}-{generation}");
+            let key = format!("{KEPT_KEYS}{number:03}-{generation}");
             match client.put_with_new_lease(&key, "", ttl, None).await {
-                Ok((_, keeper)) => *place = Some(Kept { key, keeper }),
+                Ok((_, holder)) => *place = Some(Kept { key, holder }),
                 Err(error) => book.failed(&error),
             }
         }
-        look(&book, &client, &mut kept).await;
+        let options = GetOptions::new().with_prefix().with_keys_only();
+        if let Ok(found) = client.get(KEPT_KEYS, Some(options)).await {
+            let found = found.kvs.into_iter().map(|kv| kv.key).collect();
+            look(&book, &found, &mut kept, LOOKS);
+        }
         book.rest(LOOK).await;
     }
 }
 
-async fn look(book: &Book, client: &Client, kept: &mut [Option<Kept>]) {
-    // The keys first and the clocks after that: who is sure then was sure when they were read.
-    let options = GetOptions::new().with_prefix().with_keys_only();
-    let Ok(found) = client.get("kept/", Some(options)).await else {
-        return;
-    };
-    let found: BTreeSet<_> = found.kvs.into_iter().map(|kv| kv.key).collect();
+/// Judges what was found below [`KEPT_KEYS`]; the first half of what is kept is never lost.
+// The keys first and the clocks after that: who is sure now was sure when they were read.
+pub(super) fn look<H: Holder>(
+    book: &Book,
+    found: &BTreeSet<Bytes>,
+    kept: &mut [Option<Kept<H>>],
+    counted_as: &'static str,
+) {
+    let never_lost = kept.len() / 2;
     for (number, place) in kept.iter_mut().enumerate() {
-        let Some(Kept { key, keeper }) = place else {
+        let Some(Kept { key, holder }) = place else {
             continue;
         };
-        if keeper.is_alive() {
-            book.count("looks at leases that are counted on");
+        if holder.is_sure() {
+            book.count(counted_as);
             if !found.contains(key.as_bytes()) {
                 book.violation(format!("{key} is gone, and its holder counts on its lease"));
                 *place = None;
             }
         } else {
             book.count("leases lost by holders that were cut off for too long");
-            if number < KEPT {
+            if number < never_lost {
                 book.violation(format!("{key} was kept, and is lost"));
             }
             *place = None;
@@ -94,16 +119,14 @@ pub(super) async fn abandon(book: Arc<Book>, client: Client, seed: u64) {
     while !book.is_over() {
         number += 1;
         let ttl = Duration::from_millis(random.u64(ABANDONED_MS.0..ABANDONED_MS.1));
-        let key = format!("abandoned/{number}");
+        let key = format!("{ABANDONED_KEYS}{number}");
         let sent = Instant::now();
         let Ok(granted) = client.lease().grant(ttl, None).await else {
             book.rest(AFTER_FAILURE).await;
             continue;
         };
-        let until = |from: Instant| from + granted.ttl().mul_f64(LEAST);
-        open(&book.keepers)
-            .abandoned
-            .insert(key.clone(), until(sent));
+        let until = |sent| lasts_until(sent, granted.ttl());
+        leave(&book, &key, until(sent));
         let options = PutOptions::new().with_lease(granted.lease());
         if client.put(&key, "", Some(options)).await.is_ok() {
             book.count("leases abandoned");
@@ -112,11 +135,22 @@ pub(super) async fn abandon(book: Arc<Book>, client: Client, seed: u64) {
             let sent = Instant::now();
             let renewed = client.lease().keep_alive_once(granted.lease()).await;
             if renewed.is_ok() {
-                open(&book.keepers).abandoned.insert(key, until(sent));
+                leave(&book, &key, until(sent));
             }
         }
         book.rest(AFTER_FAILURE).await;
     }
+}
+
+/// How long a lease lasts at least that a request granted or renewed which was sent then.
+pub(super) fn lasts_until(sent: Instant, ttl: Duration) -> Instant {
+    sent + ttl.mul_f64(LEAST)
+}
+
+/// Nobody renews the lease of this key, which may end from then on, and has to.
+pub(super) fn leave(book: &Book, key: &str, until: Instant) {
+    let mut account = open(&book.keepers);
+    account.abandoned.insert(key.to_owned(), until);
 }
 
 /// A watch was told now that this key is gone.
@@ -141,7 +175,7 @@ pub(super) async fn settle(book: &Book, client: &Client) {
     let started = Instant::now();
     loop {
         let options = GetOptions::new().with_prefix().with_keys_only();
-        let left = super::insist(|| client.get("abandoned/", Some(options.clone()))).await;
+        let left = super::insist(|| client.get(ABANDONED_KEYS, Some(options.clone()))).await;
         if left.kvs.is_empty() {
             return;
         }

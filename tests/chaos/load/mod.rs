@@ -183,9 +183,12 @@ impl Load {
                 acting.spawn(members::read(book.clone(), pinned, seed, lane as u64));
             }
         }
-        for (number, port) in ports.into_iter().enumerate() {
-            acting.spawn(etcd::act(book.clone(), port, seed, number as u64));
+        for (number, port) in ports.iter().enumerate() {
+            acting.spawn(etcd::act(book.clone(), *port, seed, number as u64));
+            listening.spawn(etcd::watches::listen(book.clone(), *port, number));
         }
+        acting.spawn(etcd::leases::keep(book.clone(), ports.clone()));
+        acting.spawn(etcd::leases::abandon(book.clone(), ports, seed));
         let client = connect(options.clone()).await;
         for _ in 0..2 {
             acting.spawn(counters::act(book.clone(), client.clone()));

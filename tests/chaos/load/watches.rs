@@ -2,6 +2,7 @@
 //! revision twice, none out of order, none left out, and the same on all.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -9,6 +10,9 @@ use leasehold::api::{Error, EventKind};
 use leasehold::client::{Client, WatchEvent, WatchOptions, Watcher};
 
 use super::{Book, keepers, open};
+
+/// How often a watch of the SDK told a revision.
+const TOLD: &str = "revisions told by watches";
 
 /// What was told, by watch.
 #[derive(Default)]
@@ -35,44 +39,96 @@ pub(super) async fn begin(client: &Client, endpoint: &str) -> Result<Watcher, Er
     client.watch("", Some(options)).await
 }
 
+/// One watch from the beginning on, over as many streams as it takes: what it was told, and how far.
+pub(super) struct Listener {
+    book: Arc<Book>,
+    name: String,
+    /// What its revisions are counted as.
+    counted_as: &'static str,
+    told_up_to: i64,
+}
+
+impl Listener {
+    pub(super) fn new(book: Arc<Book>, name: String, counted_as: &'static str) -> Self {
+        // One that is never told anything is compared, too.
+        open(&book.watches).told.entry(name.clone()).or_default();
+        Self {
+            book,
+            name,
+            counted_as,
+            told_up_to: 0,
+        }
+    }
+
+    /// Writes down all the changes of a revision.
+    pub(super) fn told<'a>(
+        &mut self,
+        revision: i64,
+        changes: impl IntoIterator<Item = (EventKind, &'a [u8], &'a [u8])>,
+    ) {
+        if revision <= self.told_up_to {
+            self.book.violation(format!(
+                "the watch at {} told revision {revision} after {}",
+                self.name, self.told_up_to
+            ));
+        }
+        self.passed(revision);
+        let mut looks = 0_u64;
+        for (kind, key, value) in changes {
+            if kind == EventKind::Delete {
+                keepers::gone(&self.book, key);
+            }
+            looks = looks.wrapping_add(fingerprint(kind, key, value));
+        }
+        self.book.count(self.counted_as);
+        let mut account = open(&self.book.watches);
+        let told = account.told.entry(self.name.clone()).or_default();
+        told.insert(revision, looks);
+    }
+
+    /// Nothing up to this revision is still to come.
+    pub(super) fn passed(&mut self, revision: i64) {
+        self.told_up_to = self.told_up_to.max(revision);
+    }
+
+    /// The watch ended, which nothing that happens here makes it do.
+    pub(super) fn ended(&self, why: &dyn Display) {
+        let name = &self.name;
+        self.book
+            .violation(format!("the watch at {name} ended: {why}"));
+    }
+
+    /// What it was not told yet.
+    pub(super) fn next_revision(&self) -> i64 {
+        self.told_up_to + 1
+    }
+
+    /// Whether it was told everything that matters.
+    pub(super) fn is_done(&self) -> bool {
+        let last = open(&self.book.watches).last;
+        last.is_some_and(|last| self.told_up_to >= last)
+    }
+}
+
 /// Writes down what a watch at this node tells.
 pub(super) async fn listen(book: Arc<Book>, mut watch: Watcher, endpoint: String) {
-    let mut told_up_to = 0;
+    let mut listener = Listener::new(book.clone(), endpoint, TOLD);
     while let Some(told) = watch.next().await {
         let told = match told {
             Ok(told) => told,
-            Err(error) => {
-                return book.violation(format!("the watch at {endpoint} ended: {error}"));
-            }
+            Err(error) => return listener.ended(&error),
         };
         match told {
             WatchEvent::Events { revision, events } => {
-                if revision <= told_up_to {
-                    book.violation(format!(
-                        "the watch at {endpoint} told revision {revision} after {told_up_to}"
-                    ));
-                }
-                told_up_to = told_up_to.max(revision);
-                let mut looks = 0_u64;
-                for event in &events {
-                    let (kind, kv) = (event.kind, &event.kv);
-                    if kind == EventKind::Delete {
-                        keepers::gone(&book, &kv.key);
-                    }
-                    looks = looks.wrapping_add(fingerprint(kind, &kv.key, &kv.value));
-                }
-                book.count("revisions told by watches");
-                let mut account = open(&book.watches);
-                let told = account.told.entry(endpoint.clone()).or_default();
-                told.insert(revision, looks);
+                let changes = events
+                    .iter()
+                    .map(|event| (event.kind, &event.kv.key[..], &event.kv.value[..]));
+                listener.told(revision, changes);
             }
             WatchEvent::Resumed { .. } => book.count("watches resumed"),
             _ => {}
         }
-        if open(&book.watches)
-            .last
-            .is_some_and(|last| told_up_to >= last)
-        {
+        if listener.is_done() {
             return;
         }
     }

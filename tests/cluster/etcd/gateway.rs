@@ -296,8 +296,8 @@ fn failures_have_etcd_s_code_and_text_and_a_status_of_http() {
         (
             "lock/lock",
             r#"{"name":"bA==","lease":5}"#,
-            404,
-            5,
+            500,
+            2,
             "etcdserver: requested lease not found",
         ),
     ];
@@ -315,6 +315,11 @@ fn failures_have_etcd_s_code_and_text_and_a_status_of_http() {
     let got = connection.request("GET", "/v3/kv/range", "", "");
     assert_eq!(got.status, 405, "{got:?}");
     assert!(got.head.contains("allow: post"), "{got:?}");
+    for path in ["/health", "/livez", "/readyz", "/version", "/metrics"] {
+        let posted = connection.post(path, "{}");
+        assert_eq!(posted.status, 405, "{path}: {posted:?}");
+        assert!(posted.head.contains("allow: get"), "{path}: {posted:?}");
+    }
     assert_eq!(connection.post("/v3/kv/nothing", "{}").status, 404);
     // Metadata of gRPC, as etcd's gateway takes it.
     let late = "Grpc-Timeout: 0n\r\n";

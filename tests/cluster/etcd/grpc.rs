@@ -91,6 +91,8 @@ impl Channel {
     /// The same, to a node that may not be there.
     pub(crate) async fn connect(address: SocketAddr, bytes: u32) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
+        // Or each call waits for the delayed acknowledgement of the one before.
+        stream.set_nodelay(true)?;
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(bytes)
@@ -108,6 +110,11 @@ impl Channel {
         })
     }
 
+    /// How many calls the node takes beside each other here.
+    pub(crate) fn streams_max(&self) -> usize {
+        self.sender.current_max_send_streams()
+    }
+
     /// Calls `path` with these bytes as the body, and these headers beside the usual ones.
     pub(crate) async fn call(
         &self,
@@ -123,7 +130,8 @@ impl Channel {
         }
         let mut sender = self.sender.clone().ready().await?;
         let (answer, mut stream) = sender.send_request(request.body(()).unwrap(), false)?;
-        stream.send_data(body, true)?;
+        // Who has answered already wants no body, and has closed the stream: the answer counts.
+        let _ = stream.send_data(body, true);
         let answer = answer.await?;
         let headers = answer.headers().clone();
         let mut incoming = answer.into_body();
@@ -145,26 +153,36 @@ impl Channel {
     pub(crate) async fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
         let mut stream = self.begin(path, headers).await;
         let answered = tokio::time::timeout(PATIENCE, stream.wait_for_headers());
-        answered.await.expect("headers before anything is asked");
+        let answered = answered.await.expect("headers before anything is asked");
+        answered.unwrap();
         stream
     }
 
     /// Begins a call of many messages each way, whose headers may come with the first answer: etcd's do.
     pub(crate) async fn begin(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
+        self.try_begin(path, headers).await.unwrap()
+    }
+
+    /// The same, to a node that may be gone.
+    pub(crate) async fn try_begin(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Stream, h2::Error> {
         let mut request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut sender = self.sender.clone().ready().await.unwrap();
+        let mut sender = self.sender.clone().ready().await?;
         let request = request.body(()).unwrap();
-        let (answer, sending) = sender.send_request(request, false).unwrap();
-        Stream {
+        let (answer, sending) = sender.send_request(request, false)?;
+        Ok(Stream {
             sending,
             receiving: Receiving::Headers(answer),
             read: BytesMut::new(),
-        }
+        })
     }
 
     /// A unary call.
@@ -199,6 +217,15 @@ fn status(headers: &HeaderMap) -> Option<(i32, String)> {
     Some((code, text("grpc-message").unwrap_or_default().to_owned()))
 }
 
+/// Why no more messages come.
+#[derive(Debug)]
+pub(crate) enum Silence {
+    /// The call ended so.
+    Ended((i32, String)),
+    /// The connection did, or the stream broke off.
+    Lost(h2::Error),
+}
+
 /// A call of many messages each way.
 pub(crate) struct Stream {
     sending: SendStream<Bytes>,
@@ -213,77 +240,89 @@ enum Receiving {
 }
 
 impl Stream {
-    /// Sends a message.
+    /// Sends a message. A call that has ended already takes none, here and below: how it ended is what is read next.
     pub(crate) fn send(&mut self, message: &impl Message) {
-        let bytes = framed(&message.encode_to_vec());
-        self.sending.send_data(bytes, false).unwrap();
+        self.send_together(std::slice::from_ref(message));
     }
 
     /// Sends messages in one frame, so that they arrive together.
     pub(crate) fn send_together(&mut self, messages: &[impl Message]) {
+        let _ = self.try_send(messages);
+    }
+
+    /// The same, on a connection that may be gone.
+    pub(crate) fn try_send(&mut self, messages: &[impl Message]) -> Result<(), h2::Error> {
         let framed = messages
             .iter()
             .map(|message| framed(&message.encode_to_vec()));
         let bytes: Vec<u8> = framed.flatten().collect();
-        self.sending.send_data(bytes.into(), false).unwrap();
+        self.sending.send_data(bytes.into(), false)
     }
 
     /// Sends the only message, or the last.
     pub(crate) fn send_last(&mut self, message: &impl Message) {
         let bytes = framed(&message.encode_to_vec());
-        self.sending.send_data(bytes, true).unwrap();
+        let _ = self.sending.send_data(bytes, true);
+    }
+
+    /// Sends bytes that need not be messages.
+    pub(crate) fn send_bytes(&mut self, bytes: Bytes) {
+        let _ = self.sending.send_data(bytes, false);
     }
 
     /// Says that no more messages follow.
     pub(crate) fn finish(&mut self) {
-        self.sending.send_data(Bytes::new(), true).unwrap();
+        let _ = self.sending.send_data(Bytes::new(), true);
     }
 
     /// The next message; how the call ended, if it did.
     pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
-        let received = tokio::time::timeout(PATIENCE, self.receive());
-        received.await.expect("a message, or the end of the call")
+        let received = tokio::time::timeout(PATIENCE, self.try_next());
+        match received.await.expect("a message, or the end of the call") {
+            Ok(message) => Ok(message),
+            Err(Silence::Ended(status)) => Err(status),
+            Err(Silence::Lost(error)) => panic!("the call is broken off: {error}"),
+        }
     }
 
     /// Waits for the first bytes of an answer, and makes no room for more; how the call ended, if it did before.
     pub(crate) async fn leave_unread(&mut self) -> Result<(), (i32, String)> {
         let begun = async {
-            if let Receiving::Headers(answer) = &mut self.receiving {
-                let answer = answer.await.unwrap();
-                if let Some(ended) = status(answer.headers()) {
-                    return Err(ended);
-                }
-                self.receiving = Receiving::Messages(answer.into_body());
-            }
-            let messages = self.wait_for_headers().await;
-            match messages.data().await {
-                Some(bytes) => {
-                    drop(bytes.unwrap());
-                    Ok(())
-                }
-                None => {
-                    let trailers = messages.trailers().await.unwrap().unwrap();
-                    Err(status(&trailers).unwrap())
-                }
+            match self.first_bytes().await {
+                Ok(()) => Ok(()),
+                Err(Silence::Ended(status)) => Err(status),
+                Err(Silence::Lost(error)) => panic!("the call is broken off: {error}"),
             }
         };
         let begun = tokio::time::timeout(PATIENCE, begun).await;
         begun.expect("the beginning of an answer, or the end of the call")
     }
 
-    async fn wait_for_headers(&mut self) -> &mut RecvStream {
+    async fn first_bytes(&mut self) -> Result<(), Silence> {
+        let messages = self.wait_for_headers().await?;
+        match messages.data().await {
+            Some(bytes) => bytes.map(drop).map_err(Silence::Lost),
+            None => Err(ending(messages).await),
+        }
+    }
+
+    async fn wait_for_headers(&mut self) -> Result<&mut RecvStream, Silence> {
         if let Receiving::Headers(answer) = &mut self.receiving {
-            let answer = answer.await.unwrap();
+            let answer = answer.await.map_err(Silence::Lost)?;
             assert_eq!(answer.headers()["content-type"], "application/grpc");
+            if let Some(ended) = status(answer.headers()) {
+                return Err(Silence::Ended(ended));
+            }
             self.receiving = Receiving::Messages(answer.into_body());
         }
         match &mut self.receiving {
-            Receiving::Messages(messages) => messages,
+            Receiving::Messages(messages) => Ok(messages),
             Receiving::Headers(_) => unreachable!("they are there"),
         }
     }
 
-    async fn receive<M: Message + Default>(&mut self) -> Result<M, (i32, String)> {
+    /// The next message, from a node that may be gone. Whoever waits no longer loses nothing by it.
+    pub(crate) async fn try_next<M: Message + Default>(&mut self) -> Result<M, Silence> {
         loop {
             if let Some(mut prefix) = self.read.get(1..5) {
                 let end = 5 + prefix.get_u32() as usize;
@@ -292,15 +331,25 @@ impl Stream {
                     return Ok(M::decode(message).unwrap());
                 }
             }
-            let receiving = self.wait_for_headers().await;
+            let receiving = self.wait_for_headers().await?;
             let Some(chunk) = receiving.data().await else {
-                let trailers = receiving.trailers().await.unwrap().unwrap();
-                return Err(status(&trailers).unwrap());
+                return Err(ending(receiving).await);
             };
-            let chunk = chunk.unwrap();
+            let chunk = chunk.map_err(Silence::Lost)?;
             let flow = receiving.flow_control();
-            flow.release_capacity(chunk.len()).unwrap();
+            flow.release_capacity(chunk.len()).map_err(Silence::Lost)?;
             self.read.extend_from_slice(&chunk);
         }
+    }
+}
+
+/// How a call ended of which all messages are read.
+async fn ending(messages: &mut RecvStream) -> Silence {
+    match messages.trailers().await {
+        Ok(trailers) => {
+            let trailers = trailers.expect("a call ends with trailers");
+            Silence::Ended(status(&trailers).expect("they say how"))
+        }
+        Err(error) => Silence::Lost(error),
     }
 }

@@ -50,13 +50,22 @@ impl Connection {
         headers: &str,
         body: &str,
     ) -> Answer {
+        self.request_bytes(method, path, headers, body.as_bytes())
+    }
+
+    /// A call with a whole body, which may be no text.
+    pub(crate) fn post_bytes(&mut self, path: &str, body: &[u8]) -> Answer {
+        self.request_bytes("POST", path, "", body)
+    }
+
+    fn request_bytes(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
         let (address, bytes) = (self.address, body.len());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {bytes}\r\n{headers}\r\n"
         );
         // Apart: the other side may answer before the body is there.
         self.say(&head);
-        self.say(body);
+        let _ = self.stream.get_mut().write_all(body);
         let (status, head) = self.head();
         let body = match head.contains("transfer-encoding: chunked") {
             true => {

@@ -1,6 +1,10 @@
 //! Requests as JSON, written here without the server's help: names and values in all the forms that etcd
 //! reads, one after the other.
 
+mod services;
+
+pub(crate) use services::path_in_json;
+
 use super::kv::{
     CompactionRequest, Compare, CompareUnion, DeleteRangeRequest, PutRequest, RangeRequest,
     RequestOp, RequestUnion, TxnRequest,
@@ -48,6 +52,33 @@ impl Object {
             0 if value == 0 => {}
             1 => self.field(name, &value.to_string()),
             _ => self.field(name, &format!("\"{value}\"")),
+        }
+    }
+
+    fn unsigned(&mut self, name: &str, value: u64) {
+        match self.form % 4 {
+            0 if value == 0 => {}
+            1 => self.field(name, &value.to_string()),
+            _ => self.field(name, &format!("\"{value}\"")),
+        }
+    }
+
+    /// A text without what would have to be escaped.
+    fn text_of(&mut self, name: &str, value: &str) {
+        if value.is_empty() && self.form.is_multiple_of(2) {
+            return;
+        }
+        self.field(name, &format!("\"{value}\""));
+    }
+
+    fn texts(&mut self, name: &str, values: &[String]) {
+        let texts: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
+        self.field(name, &format!("[{}]", texts.join(",")));
+    }
+
+    fn option(&mut self, name: &str, message: Option<&impl Json>) {
+        if let Some(message) = message {
+            self.message(name, message);
         }
     }
 

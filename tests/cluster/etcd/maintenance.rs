@@ -1,17 +1,19 @@
 //! Members, hashes, leadership and alarms, as etcd's command line asks for them.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use super::grpc::Channel;
+use super::http::Connection;
 use super::messages::{
-    DowngradeAction, DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse,
-    HashRequest, HashResponse, HealthCheckRequest, HealthCheckResponse, MemberListRequest,
-    MemberListResponse, MoveLeaderRequest, MoveLeaderResponse, NOT_SERVING, SERVICE_UNKNOWN,
-    SERVING,
+    DowngradeAction, DowngradeInfo, DowngradeRequest, DowngradeResponse, HashKvRequest,
+    HashKvResponse, HashRequest, HashResponse, HealthCheckRequest, HealthCheckResponse,
+    MemberListRequest, MemberListResponse, MoveLeaderRequest, MoveLeaderResponse, NOT_SERVING,
+    SERVICE_UNKNOWN, SERVING, StatusRequest, StatusResponse,
 };
 use super::watches::{put, started};
 use super::{EtcdCluster, etcdctl, must, run};
-use crate::harness::eventually;
+use crate::harness::{PATIENCE, eventually};
 
 const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
@@ -86,46 +88,71 @@ async fn members_are_listed_with_the_urls_of_all_and_agree_on_hashes() {
 
     // Leadership moves where its holder is asked, and to members alone.
     let ids: Vec<u64> = list.members.iter().map(|it| it.id).collect();
-    let own = list.members.iter();
-    let own = own
-        .filter(|it| it.name == format!("n{}", up + 1))
-        .map(|it| it.id);
-    let own = own.collect::<Vec<_>>()[0];
-    let third = 3 - down - up;
+    assert!(!ids.contains(&7));
     let move_to = async |place: usize, target_id| -> Result<MoveLeaderResponse, (i32, String)> {
         let request = MoveLeaderRequest { target_id };
         channels[place].ask(MOVE_LEADER, &request).await
     };
-    assert_eq!(
-        move_to(third, own).await,
-        Err((9, "etcdserver: not leader".to_owned()))
-    );
-    assert!(!ids.contains(&7));
-    assert_eq!(
-        move_to(up, 7).await,
-        Err((9, "etcdserver: bad leader transferee".to_owned()))
-    );
-    assert_eq!(move_to(up, own).await, Ok(MoveLeaderResponse::default()));
-    // No version is older.
-    let downgrade = async |action| -> Result<DowngradeResponse, (i32, String)> {
-        let version = "3.5.0".to_owned();
+    let elsewhere = Err((9, "etcdserver: not leader".to_owned()));
+    let unknown = Err((9, "etcdserver: bad leader transferee".to_owned()));
+    let mut refusals = [0; 3];
+    let began = Instant::now();
+    let (leader, third) = loop {
+        let leader = tokio::task::block_in_place(|| cluster.cluster.wait_for_lease());
+        let third = 3 - down - leader;
+        let name = format!("n{}", leader + 1);
+        let own = list.members.iter().find(|it| it.name == name).unwrap().id;
+        let seen = [
+            move_to(third, own).await,
+            move_to(leader, 7).await,
+            move_to(leader, own).await,
+        ];
+        for (place, answer) in [third, leader, leader].into_iter().zip(&seen) {
+            refusals[place] += u32::from(matches!(answer, Err((9, _))));
+        }
+        let to_itself = Ok(MoveLeaderResponse::default());
+        if seen == [elsewhere.clone(), unknown.clone(), to_itself] {
+            break (leader, third);
+        }
+        // On a busy machine another may have begun to lead meanwhile.
+        assert!(began.elapsed() < PATIENCE, "{seen:?}");
+    };
+    // No version is older, and none is on its way.
+    let status: StatusResponse = channels[third]
+        .ask("/etcdserverpb.Maintenance/Status", &StatusRequest {})
+        .await
+        .unwrap();
+    assert_eq!(status.downgrade_info, Some(DowngradeInfo::default()));
+    let mut connection = Connection::open(cluster.ports[third]);
+    let status = connection.post("/v3/maintenance/status", "{}").body;
+    assert!(status.ends_with(r#","downgradeInfo":{}}"#), "{status}");
+    let downgrade = async |action, version: &str| -> Result<DowngradeResponse, (i32, String)> {
+        let version = version.to_owned();
         let request = DowngradeRequest { action, version };
         channels[third].ask(DOWNGRADE, &request).await
     };
     let refused = "etcdserver: invalid downgrade target version".to_owned();
     for action in [DowngradeAction::Validate, DowngradeAction::Enable] {
-        assert_eq!(downgrade(action as i32).await, Err((3, refused.clone())));
+        let asked = downgrade(action as i32, "3.5.0").await;
+        assert_eq!(asked, Err((3, refused.clone())));
+        for text in ["", "3", "3.4.x", "3.4.0.1"] {
+            let format = "etcdserver: wrong downgrade target version format".to_owned();
+            assert_eq!(downgrade(action as i32, text).await, Err((3, format)));
+        }
     }
     let none = "etcdserver: no inflight downgrade job".to_owned();
     assert_eq!(
-        downgrade(DowngradeAction::Cancel as i32).await,
+        downgrade(DowngradeAction::Cancel as i32, "3").await,
         Err((9, none))
     );
     // What was asked is counted, by its code.
-    let metrics = cluster.page(up, "/metrics").1;
-    let counted = "grpc_server_handled_total{grpc_code=\"FailedPrecondition\",grpc_method=\"MoveLeader\",\
-                   grpc_service=\"etcdserverpb.Maintenance\",grpc_type=\"unary\"} 1\n";
-    assert!(metrics.contains(counted), "{metrics}");
+    let metrics = cluster.page(leader, "/metrics").1;
+    let counted = format!(
+        "grpc_server_handled_total{{grpc_code=\"FailedPrecondition\",grpc_method=\"MoveLeader\",\
+         grpc_service=\"etcdserverpb.Maintenance\",grpc_type=\"unary\"}} {}\n",
+        refusals[leader]
+    );
+    assert!(metrics.contains(&counted), "{metrics}");
 }
 
 #[test]
@@ -156,16 +183,15 @@ fn etcdctl_looks_after_a_cluster() {
     must(&etcdctl, follower, &["defrag"]);
     assert_eq!(must(&etcdctl, follower, &["alarm", "list"]), "");
     assert_eq!(must(&etcdctl, follower, &["alarm", "disarm"]), "");
-    let name = format!("n{}", cluster.follower() + 1);
-    let target = list.lines().find(|line| line.contains(&name)).unwrap();
-    let target = target.split(',').next().unwrap();
-    let moved = run(&etcdctl, &all.join(","), &["move-leader", target]);
-    assert!(
-        moved.0 && moved.1.contains("Leadership transferred"),
-        "{moved:?}"
-    );
+    // A hand-over to a node that stands still for a moment fails for good, and is asked for anew.
     eventually("leadership has moved", || {
-        (cluster.cluster.leader() == Some(cluster.follower())).then_some(())
+        let place = (cluster.cluster.leader()? + 1) % 3;
+        let name = format!("n{}", place + 1);
+        let target = list.lines().find(|line| line.contains(&name)).unwrap();
+        let target = target.split(',').next().unwrap();
+        let moved = run(&etcdctl, &all.join(","), &["move-leader", target]);
+        let is_told = moved.0 && moved.1.contains("Leadership transferred");
+        (is_told && cluster.cluster.leader()? == place).then_some(())
     });
 }
 

@@ -10,7 +10,7 @@ use super::messages::{
 };
 use super::watches::started;
 use super::{EtcdCluster, etcdctl, must, run};
-use crate::harness::{eventually, free_port};
+use crate::harness::{PATIENCE, eventually, free_port};
 
 const LIST: &str = "/etcdserverpb.Cluster/MemberList";
 const ADD: &str = "/etcdserverpb.Cluster/MemberAdd";
@@ -175,4 +175,76 @@ async fn a_member_that_is_added_by_a_follower_joins_and_votes_by_itself() {
     assert_eq!(removed.members.len(), 3);
     let removed = follower.ask::<MemberRemoveResponse>(REMOVE, &remove);
     assert_eq!(removed.await.unwrap_err(), missing);
+}
+
+/// The URLs of etcd's clients in the list of the node at `port`, by names.
+async fn urls(port: SocketAddr) -> Vec<(String, Vec<String>)> {
+    let channel = Channel::open(port).await;
+    let list = MemberListRequest {
+        linearizable: false,
+    };
+    let began = std::time::Instant::now();
+    let found: MemberListResponse = loop {
+        match channel.ask(LIST, &list).await {
+            Ok(found) => break found,
+            // It has just started.
+            Err(early) => assert!(began.elapsed() < PATIENCE, "{early:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    let members = found.members.into_iter();
+    let mut urls: Vec<_> = members.map(|it| (it.name, it.client_urls)).collect();
+    urls.sort();
+    urls
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_are_down_are_listed_with_their_urls_by_nodes_that_never_met_them() {
+    let mut cluster = started(3).await;
+    let ports = cluster.ports.clone();
+    let named = |(place, port): (usize, &SocketAddr)| {
+        (format!("n{}", place + 1), vec![format!("http://{port}")])
+    };
+    let all: Vec<_> = ports.iter().enumerate().map(named).collect();
+    let listed = async |port: SocketAddr, expected: &[(String, Vec<String>)]| {
+        let began = std::time::Instant::now();
+        loop {
+            let urls = urls(port).await;
+            if urls == expected {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{urls:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    for port in &ports {
+        listed(*port, &all).await;
+    }
+    // One stays down while the others, the leader among them, are stopped and started.
+    let down = cluster.follower();
+    let nodes = &mut cluster.cluster.nodes;
+    tokio::task::block_in_place(|| {
+        nodes[down].kill();
+        let others = || (0..3).filter(|place| *place != down);
+        for place in others() {
+            nodes[place].kill();
+        }
+        for place in others() {
+            nodes[place].start();
+        }
+    });
+    for place in (0..3).filter(|place| *place != down) {
+        listed(ports[place], &all).await;
+    }
+    // It comes back without the port, and that is what the others say then.
+    let mut without = all;
+    without[down].1.clear();
+    tokio::task::block_in_place(|| {
+        let environment = &mut nodes[down].environment;
+        environment.retain(|(name, _)| *name != "LEASEHOLD_LISTEN_ETCD");
+        nodes[down].start();
+    });
+    for place in (0..3).filter(|place| *place != down) {
+        listed(ports[place], &without).await;
+    }
 }

@@ -3,10 +3,13 @@
 
 mod alarms;
 mod auth;
+mod corrupt;
+mod deadlines;
 mod differential;
 mod forwarding;
 mod gateway;
 pub(crate) mod grpc;
+mod hostile;
 mod http;
 mod json;
 mod kubernetes;
@@ -44,11 +47,15 @@ pub(crate) mod messages {
 }
 mod maintenance;
 mod members;
+mod metrics;
 mod moving;
 mod range_stream;
 mod recipes;
 mod renewals;
+mod revokes;
+mod said;
 mod snapshot;
+mod stale;
 mod unread;
 mod watches;
 mod wire;
@@ -131,8 +138,14 @@ fn tool(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// etcd's command line; none, and a loud remark, if it is not there and need not be.
+/// etcd's command line, or the one that `LEASEHOLD_ETCDCTL` names; none, and a loud remark, if it is not there and
+/// need not be.
 pub(crate) fn etcdctl(test: &str) -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("LEASEHOLD_ETCDCTL") {
+        let named = std::path::absolute(named).unwrap();
+        assert!(named.is_file(), "{} is no etcdctl", named.display());
+        return Some(named);
+    }
     let found = tool("etcdctl");
     if found.is_none() {
         assert!(

@@ -10,7 +10,7 @@ use super::messages::{
     ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse, UnlockRequest,
     UnlockResponse,
 };
-use super::watches::started;
+use super::watches::{put, started};
 use crate::harness::PATIENCE;
 
 const LOCK: &str = "/v3lockpb.Lock/Lock";
@@ -103,7 +103,7 @@ async fn a_lock_goes_to_the_next_in_line_and_to_none_that_has_left() {
     let unknown = lock(0, 12_345).await.unwrap();
     assert_eq!(
         unknown,
-        Err((5, "etcdserver: requested lease not found".to_owned()))
+        Err((2, "etcdserver: requested lease not found".to_owned()))
     );
 }
 
@@ -139,6 +139,9 @@ async fn an_election_has_one_leader_who_is_observed_everywhere() {
     );
     let seen: LeaderResponse = two.ask(LEADER, &ask).await.unwrap();
     assert_eq!(seen.kv.unwrap().value, bytes("a"));
+    // What comes before an observer has looked, it does not see.
+    let told: LeaderResponse = observed.next().await.unwrap();
+    assert_eq!(told.kv.unwrap().value, bytes("a"));
     let waiting = campaign("b", leases[1]);
     let mut waiting = std::pin::pin!(two.ask::<CampaignResponse>(CAMPAIGN, &waiting));
     let early = tokio::time::timeout(std::time::Duration::from_millis(300), waiting.as_mut());
@@ -158,11 +161,11 @@ async fn an_election_has_one_leader_who_is_observed_everywhere() {
     assert_eq!(late, Err((2, "election: not leader".to_owned())));
     let _: ResignResponse = one.ask(RESIGN, &resign).await.unwrap();
     let mut values = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let told: LeaderResponse = observed.next().await.unwrap();
         values.push(told.kv.unwrap().value);
     }
-    assert_eq!(values, [bytes("a"), bytes("a2"), bytes("b")]);
+    assert_eq!(values, [bytes("a2"), bytes("b")]);
     let delete = DeleteRangeRequest {
         key: next.key,
         ..DeleteRangeRequest::default()
@@ -173,4 +176,100 @@ async fn an_election_has_one_leader_who_is_observed_everywhere() {
         .unwrap();
     let none: Result<LeaderResponse, _> = two.ask(LEADER, &ask).await;
     assert_eq!(none, Err((2, "election: no leader".to_owned())));
+    // Who leads already says something else; the revision is that from before, as in etcd.
+    let first: CampaignResponse = one.ask(CAMPAIGN, &campaign("c", leases[0])).await.unwrap();
+    let again: CampaignResponse = one.ask(CAMPAIGN, &campaign("d", leases[0])).await.unwrap();
+    assert_eq!(again.leader, first.leader);
+    let revision = |answer: CampaignResponse| answer.header.unwrap().revision;
+    assert_eq!(revision(again), revision(first));
+    let seen: LeaderResponse = one.ask(LEADER, &ask).await.unwrap();
+    assert_eq!(seen.kv.unwrap().value, bytes("d"));
+    // Whose lease has ended cannot say it, and has left the line when it hears so.
+    put(&one, "f/3039", "v").await;
+    let ended = CampaignRequest {
+        name: bytes("f"),
+        lease: 0x3039,
+        value: bytes("w"),
+    };
+    let refused: Result<CampaignResponse, _> = one.ask(CAMPAIGN, &ended).await;
+    let not_found = "etcdserver: requested lease not found".to_owned();
+    assert_eq!(refused, Err((2, not_found)));
+    let place = RangeRequest {
+        key: bytes("f/3039"),
+        ..RangeRequest::default()
+    };
+    let found: RangeResponse = one.ask("/etcdserverpb.KV/Range", &place).await.unwrap();
+    assert_eq!(found.count, 0);
+}
+
+/// A client that asks once more for what it holds, and goes before it is told, holds it all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_a_place_does_not_lose_it_by_asking_again_and_leaving() {
+    const AGAIN: u64 = 150;
+    let cluster = started(1).await;
+    let channel = Channel::open(cluster.ports[0]).await;
+    let lease = grant(&channel).await;
+    let request = LockRequest {
+        name: bytes("n"),
+        lease,
+    };
+    let held: LockResponse = channel.ask(LOCK, &request).await.unwrap();
+    let own = RangeRequest {
+        key: held.key.clone(),
+        ..RangeRequest::default()
+    };
+    let found: RangeResponse = channel.ask("/etcdserverpb.KV/Range", &own).await.unwrap();
+    let created = found.kvs[0].create_revision;
+    for path in [LOCK, CAMPAIGN] {
+        for number in 0..AGAIN {
+            let request = CampaignRequest {
+                name: bytes("n"),
+                lease,
+                value: Bytes::new(),
+            };
+            let asked = channel.ask::<LockResponse>(path, &request);
+            let after = std::time::Duration::from_micros(50 * number);
+            let _ = tokio::time::timeout(after, asked).await;
+        }
+        // What the last ones began has ended by then.
+        let _: LockResponse = channel.ask(LOCK, &request).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        let found: RangeResponse = channel.ask("/etcdserverpb.KV/Range", &own).await.unwrap();
+        let found = found.kvs.first().map(|kv| kv.create_revision);
+        assert_eq!(found, Some(created), "{path}");
+    }
+}
+
+/// Some leave before their key is written, some while it is, and some when it has been.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_while_the_place_is_being_taken_leaves_none_behind() {
+    const CALLERS: u64 = 150;
+    let cluster = started(1).await;
+    let channel = std::sync::Arc::new(Channel::open(cluster.ports[0]).await);
+    // Who is first is never answered to have left, so the others wait.
+    let request = LockRequest {
+        name: bytes("n"),
+        lease: grant(&channel).await,
+    };
+    let _: LockResponse = channel.ask(LOCK, &request).await.unwrap();
+    for path in [LOCK, CAMPAIGN] {
+        let mut calls = Vec::new();
+        for number in 0..CALLERS {
+            let lease = grant(&channel).await;
+            let channel = channel.clone();
+            calls.push(tokio::spawn(async move {
+                let after = std::time::Duration::from_micros(50 * number);
+                let name = bytes("n");
+                let value = Bytes::new();
+                // A lock is asked for by the first two fields.
+                let request = CampaignRequest { name, lease, value };
+                let called = channel.ask::<LockResponse>(path, &request);
+                tokio::time::timeout(after, called).await.is_err()
+            }));
+        }
+        for call in calls {
+            assert!(call.await.unwrap(), "it is not the first");
+        }
+        wait_for(&channel, "n", 1).await;
+    }
 }

@@ -1,11 +1,14 @@
 //! Renewals on a stream: those that arrive together are made together, and answered one by one, in order.
 
+use std::time::Duration;
+
 use super::grpc::Channel;
 use super::messages::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     LeaseRevokeRequest, LeaseRevokeResponse,
 };
 use super::watches::started;
+use crate::harness::say_left_out;
 
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 /// More than are made together.
@@ -45,5 +48,44 @@ async fn renewals_that_arrive_together_are_answered_in_order_at_any_node() {
             let revoke = LeaseRevokeRequest { id };
             let _: LeaseRevokeResponse = channel.ask(path, &revoke).await.unwrap();
         }
+    }
+}
+
+/// A renewal that waits for another leader is answered in its name, and not in that of the leader before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_names_the_term_in_which_it_was_permitted() {
+    let mut cluster = started(3).await;
+    let (leader, follower) = (cluster.leader, cluster.follower());
+    let channel = Channel::open(cluster.ports[follower]).await;
+    grant(&channel, 1, 100).await;
+    let ask = async || {
+        let mut stream = channel.stream(KEEP_ALIVE, &[]).await;
+        stream.send_together(&[LeaseKeepAliveRequest { id: 1 }]);
+        stream
+    };
+    let answer: LeaseKeepAliveResponse = ask().await.next().await.unwrap();
+    let before = answer.header.unwrap().raft_term;
+    let third = 3 - leader - follower;
+    for gone in [leader, third] {
+        cluster.cluster.nodes[gone].kill();
+    }
+    // Those that were on their way to the leader are lost; the others wait for another.
+    let mut asked = Vec::new();
+    for _ in 0..40 {
+        asked.push(ask().await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.cluster.nodes[third].start();
+    let mut waited = 0;
+    for mut stream in asked {
+        let answer: Result<LeaseKeepAliveResponse, _> = stream.next().await;
+        if let Ok(answer) = answer {
+            assert_eq!(answer.ttl, 100);
+            assert!(answer.header.unwrap().raft_term > before);
+            waited += 1;
+        }
+    }
+    if waited == 0 {
+        say_left_out("renewals that wait for another leader: none waited for so long");
     }
 }

@@ -89,8 +89,15 @@ pub(crate) async fn put(channel: &Channel, key: &str, value: &str) -> i64 {
         value: bytes(value),
         ..PutRequest::default()
     };
-    let answer: PutResponse = channel.ask(PUT, &put).await.unwrap();
-    answer.header.unwrap().revision
+    let began = std::time::Instant::now();
+    loop {
+        match channel.ask::<PutResponse>(PUT, &put).await {
+            Ok(answer) => return answer.header.unwrap().revision,
+            // On a busy machine its leader may be replaced: what became of the write is not known then.
+            Err((14, text)) => assert!(began.elapsed() < PATIENCE, "{text}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
 }
 
 async fn delete(channel: &Channel, key: &str) -> i64 {
@@ -467,11 +474,21 @@ async fn want_of_a_leader_is_a_pause_for_watches_and_an_end_where_the_client_ask
     let (leader, follower) = (cluster.leader, cluster.follower());
     let channel = Channel::open(cluster.ports[follower]).await;
     let mut patient = channel.stream(WATCH, &[]).await;
-    let mut impatient = channel.stream(WATCH, &[("hasleader", "true")]).await;
-    for stream in [&mut patient, &mut impatient] {
-        create(stream, of("k", ""));
-        assert!(next(stream).await.created);
-    }
+    create(&mut patient, of("k", ""));
+    assert!(next(&mut patient).await.created);
+    let began = std::time::Instant::now();
+    let mut impatient = loop {
+        let mut stream = channel.begin(WATCH, &[("hasleader", "true")]).await;
+        create(&mut stream, of("k", ""));
+        match stream.next::<WatchResponse>().await {
+            Ok(told) => {
+                assert!(told.created);
+                break stream;
+            }
+            // On a busy machine a node may lose its leader for a moment.
+            Err(ended) => assert!(began.elapsed() < PATIENCE, "{ended:?}"),
+        }
+    };
     let nodes = &cluster.cluster.nodes;
     let others: Vec<usize> = (0..3).filter(|place| *place != follower).collect();
     for place in &others {
@@ -495,9 +512,13 @@ async fn want_of_a_leader_is_a_pause_for_watches_and_an_end_where_the_client_ask
     tokio::task::block_in_place(|| cluster.cluster.wait_for_lease());
     let writer = Channel::open(cluster.ports[leader]).await;
     let written = put(&writer, "k", "1").await;
-    for _ in 0..2 {
+    let mut told = BTreeSet::new();
+    while told.len() < 2 {
         let events = next(&mut patient).await;
-        assert_eq!(revision(&events), written);
+        assert!(revision(&events) <= written, "{events:?}");
+        if revision(&events) == written {
+            told.insert(events.watch_id);
+        }
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
 
-use super::EtcdCluster;
 use super::grpc::{Channel, framed};
+use super::{EtcdCluster, IN_THE_CLEAR};
 use crate::harness::PATIENCE;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const PUT: &str = "/etcdserverpb.KV/Put";
 const TXN: &str = "/etcdserverpb.KV/Txn";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
 /// A read, a put, or the header of an answer, as far as these tests need them.
 #[derive(Clone, PartialEq, Message)]
@@ -166,7 +168,7 @@ async fn calls_that_fail_end_in_headers_with_a_content_type_and_etcd_s_words() {
         assert!(ended.body.is_empty());
     }
     let ended = channel.call(RANGE, garbage, &[]).await.unwrap();
-    assert_eq!(ended.status().0, 2);
+    assert_eq!(ended.status().0, 13);
     // The connection has served all that, and serves on.
     let ended = channel.call(RANGE, good, &[]).await.unwrap();
     assert_eq!(ended.headers["content-type"], "application/grpc");
@@ -272,6 +274,27 @@ async fn a_stream_of_renewals_is_answered_in_order_and_outlives_leases_that_are_
     assert_eq!(cut.unwrap().trailers["grpc-status"], "2");
 }
 
+/// Clients keep to it by themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_as_many_calls_beside_each_other_as_the_settings_say() {
+    let streams = ("LEASEHOLD_ETCD_COMPAT_MAX_CONCURRENT_STREAMS", "2");
+    let started =
+        tokio::task::spawn_blocking(move || EtcdCluster::start(1, &[IN_THE_CLEAR, streams]));
+    let cluster = started.await.unwrap();
+    let channel = Channel::open(cluster.ports[0]).await;
+    let mut first = channel.stream(WATCH, &[]).await;
+    let _second = channel.stream(WATCH, &[]).await;
+    assert_eq!(channel.streams_max(), 2);
+    let question = framed(&range("k", "").encode_to_vec());
+    let mut third = std::pin::pin!(channel.call(RANGE, question, &[]));
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut third).await;
+    assert!(early.is_err(), "{early:?}");
+    first.finish();
+    drop(first);
+    let ended = tokio::time::timeout(PATIENCE, third).await;
+    assert_eq!(ended.expect("its turn comes").unwrap().status().0, 0);
+}
+
 #[test]
 fn programs_without_grpc_get_pages_and_nonsense_gets_an_end() {
     let cluster = EtcdCluster::in_the_clear(1);
@@ -297,9 +320,26 @@ fn programs_without_grpc_get_pages_and_nonsense_gets_an_end() {
         );
         assert_eq!(page(path), healthy, "{path}");
     }
-    assert_eq!(page("/livez").0, "200");
-    assert_eq!(page("/readyz").0, "200");
-    assert_eq!(page("/nothing").0, "404");
+    let read = "[+]serializable_read ok\n";
+    let live = format!("{read}ok\n");
+    let but_one = format!("[+]data_corruption ok\n{read}[+]non_learner ok\nok\n");
+    let ready = but_one.replace(read, &format!("{read}[+]linearizable_read ok\n"));
+    for (path, text) in [
+        ("/livez", "ok\n"),
+        ("/livez?verbose", &live),
+        ("/livez/serializable_read", "ok\n"),
+        ("/readyz", "ok\n"),
+        ("/readyz?verbose", &ready),
+        ("/readyz?verbose&exclude=linearizable_read", &but_one),
+        ("/readyz?verbose=true&exclude=nothing", &ready),
+        ("/readyz/data_corruption", "ok\n"),
+        ("/readyz/serializable_read?verbose", &live),
+    ] {
+        assert_eq!(page(path), ("200".to_owned(), text.to_owned()), "{path}");
+    }
+    for path in ["/nothing", "/livez/data_corruption", "/readyz/nothing"] {
+        assert_eq!(page(path).0, "404", "{path}");
+    }
     // What dashboards of etcd read, and our own.
     let metrics = page("/metrics").1;
     for series in [

@@ -357,6 +357,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "the user to log in as; null for the one in the certificate",
     ),
     ("password_file", "the file of that user's password"),
+    ("token_file", "the file of a token that names the user"),
     (
         "timeout_ms",
         "the deadline for a request; null for the usual one",

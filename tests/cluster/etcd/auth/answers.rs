@@ -6,11 +6,13 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use prost::Message;
 
+use super::super::differential::texts::{without_fields, without_values};
 use super::super::differential::{Masked, Pair, mask_headers, masked, pair};
 use super::super::grpc::Channel;
+use super::super::http::masked as masked_text;
 use super::super::kv::{
-    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
-    RequestOp, RequestUnion, TxnRequest, TxnResponse,
+    Compare, CompareUnion, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, RequestOp, RequestUnion, TxnRequest, TxnResponse,
 };
 use super::super::messages::{
     AuthDisableRequest, AuthDoneResponse, AuthEnableRequest, AuthRoleAddRequest,
@@ -38,6 +40,10 @@ impl Masked for AuthStatusResponse {
         self.auth_revision = 0;
         self
     }
+
+    fn masked_text(text: &str) -> String {
+        without_fields(&masked_text(text), "authRevision")
+    }
 }
 
 impl Masked for AuthenticateResponse {
@@ -46,6 +52,10 @@ impl Masked for AuthenticateResponse {
         assert!(!self.token.is_empty());
         self.token.clear();
         self
+    }
+
+    fn masked_text(text: &str) -> String {
+        without_values(&masked_text(text), "token")
     }
 }
 
@@ -215,10 +225,19 @@ impl<'a> User<'a> {
             self.same::<_, TxnResponse>("/etcdserverpb.KV/Txn", &txn)
                 .await;
         }
+        self.of_no_keys().await;
         self.change("UserDelete", &user_delete("missing")).await;
         self.change("RoleDelete", &role_delete("missing")).await;
         self.change("UserAdd", &user_add("anna", "x")).await;
         self.change("RoleAdd", &role_add("own")).await;
+        // Who may not change anything is told so, whatever else is wrong.
+        self.change("UserAdd", &user_add("", "x")).await;
+        self.change("RoleAdd", &role_add("")).await;
+        let none = AuthRoleGrantPermissionRequest {
+            name: "own".to_owned(),
+            perm: None,
+        };
+        self.change("RoleGrantPermission", &none).await;
         self.change("UserGrantRole", &grant_role("anna", "missing"))
             .await;
         self.change("UserRevokeRole", &revoke_role("anna", "empty"))
@@ -228,6 +247,53 @@ impl<'a> User<'a> {
         self.change("RoleGrantPermission", &permit("missing", "k", "", 0))
             .await;
         self.change("RoleRevokePermission", &revoke("own", "k", ""))
+            .await;
+    }
+
+    /// Requests for ranges that have no keys, which need the permissions of any others.
+    async fn of_no_keys(&self) {
+        for (key, end) in [("a/5", "a/3"), ("r/5", "r/3"), ("v/5", "v/3")] {
+            self.range(key, end).await;
+            for prev_kv in [false, true] {
+                let delete = DeleteRangeRequest {
+                    key: bytes(key),
+                    range_end: bytes(end),
+                    prev_kv,
+                };
+                self.same::<_, DeleteRangeResponse>("/etcdserverpb.KV/DeleteRange", &delete)
+                    .await;
+                let delete = RequestUnion::RequestDeleteRange(delete);
+                self.txn(Vec::new(), delete).await;
+            }
+            let read = RequestUnion::RequestRange(RangeRequest {
+                key: bytes(key),
+                range_end: bytes(end),
+                ..RangeRequest::default()
+            });
+            self.txn(Vec::new(), read).await;
+            // One that holds for a key that is not there, and one that does not.
+            for version in [0, 1] {
+                let compare = Compare {
+                    key: bytes(key),
+                    range_end: bytes(end),
+                    target_union: Some(CompareUnion::Version(version)),
+                    ..Compare::default()
+                };
+                let nothing = RequestUnion::RequestTxn(TxnRequest::default());
+                self.txn(vec![compare], nothing).await;
+            }
+        }
+    }
+
+    async fn txn(&self, compare: Vec<Compare>, request: RequestUnion) {
+        let txn = TxnRequest {
+            compare,
+            success: vec![RequestOp {
+                request: Some(request),
+            }],
+            ..TxnRequest::default()
+        };
+        self.same::<_, TxnResponse>("/etcdserverpb.KV/Txn", &txn)
             .await;
     }
 
@@ -391,6 +457,8 @@ async fn set_up(nobody: &User<'_>) {
         ("w", "", 1),
         ("a/", "a0", 0),
         ("t", "\0", 2),
+        ("r/", "r0", 0),
+        ("v/", "v0", 1),
         ("a", "", 2),
         ("a/", "a0", 2),
     ] {

@@ -217,7 +217,8 @@ impl Model {
             | Command::BootstrapAs { .. }
             | Command::CheckHash
             | Command::SetSpaceAlarm(_)
-            | Command::RaiseVersion { .. } => {}
+            | Command::RaiseVersion { .. }
+            | Command::SetEtcdUrls(_) => {}
             Command::ForgetSessions {
                 sessions,
                 unused_since,

@@ -1,5 +1,9 @@
 //! Clients of etcd, each at one node's port for them: no session, no retry, and whatever node it is. What they read
-//! and write is of the same history as what the others do.
+//! and write is of the same history as what the others do, what their [`watches`] are told is compared with what
+//! others are told, and their [`leases`] are judged as others' are.
+
+pub(crate) mod leases;
+pub(crate) mod watches;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use super::keys::{KEYS, name, value_of};
 use super::watches::fingerprint;
 use super::{AFTER_FAILURE, Book, IMPATIENT, PATIENT, REST, open};
 use crate::grpc::{Channel, framed};
-use crate::kv::{
+use crate::messages::kv::{
     Compare, CompareUnion, PutRequest, RangeRequest, RangeResponse, RequestOp, RequestUnion,
     TxnRequest, TxnResponse,
 };
@@ -31,6 +35,9 @@ struct Failure {
     is_definite: bool,
 }
 
+/// Nobody knows what became of it.
+const LOST: Failure = Failure { is_definite: false };
+
 /// A client of one node.
 struct EtcdClient {
     book: Arc<Book>,
@@ -42,12 +49,8 @@ struct EtcdClient {
 
 /// Reads and writes at `port`.
 pub(super) async fn act(book: Arc<Book>, port: SocketAddr, seed: u64, number: u64) {
-    let mut client = EtcdClient {
-        book: book.clone(),
-        port,
-        timeout: [PATIENT, IMPATIENT][(number % 2) as usize],
-        channel: None,
-    };
+    let timeout = [PATIENT, IMPATIENT][(number % 2) as usize];
+    let mut client = EtcdClient::new(book.clone(), port, timeout);
     // Other values than those of other clients.
     let place = 1 << 8 | number;
     let mut random = fastrand::Rng::with_seed(seed ^ place << 32);
@@ -82,6 +85,15 @@ pub(super) async fn act(book: Arc<Book>, port: SocketAddr, seed: u64, number: u6
 }
 
 impl EtcdClient {
+    fn new(book: Arc<Book>, port: SocketAddr, timeout: Duration) -> Self {
+        Self {
+            book,
+            port,
+            timeout,
+            channel: None,
+        }
+    }
+
     /// Reads a key, and keeps its revision.
     async fn read(&mut self, key: u32, known: &mut i64) -> Result<(), Failure> {
         let begun = open(&self.book.keys).audit.begin_read(key);
@@ -153,24 +165,14 @@ impl EtcdClient {
         path: &str,
         request: &impl Message,
     ) -> Result<A, Failure> {
-        let lost = || Failure { is_definite: false };
-        let channel = match self.channel.take() {
-            Some(channel) => channel,
-            None => {
-                let opening = Channel::connect(self.port, 1 << 20);
-                let opened = tokio::time::timeout(self.timeout, opening).await;
-                // Nothing was sent.
-                let opened = opened.ok().and_then(Result::ok);
-                opened.ok_or(Failure { is_definite: true })?
-            }
-        };
+        let channel = self.connection().await?;
         let deadline = format!("{}m", self.timeout.as_millis());
         let (body, headers) = (
             framed(&request.encode_to_vec()),
             [("grpc-timeout", &*deadline)],
         );
         let call = tokio::time::timeout(self.timeout, channel.call(path, body, &headers));
-        let ended = call.await.map_err(|_| lost())?.map_err(|_| lost())?;
+        let ended = call.await.map_err(|_| LOST)?.map_err(|_| LOST)?;
         let answer = match ended.status().0 {
             0 => Ok(ended.message()),
             // What is said to be refused was not applied; all else may have been.
@@ -180,5 +182,17 @@ impl EtcdClient {
         };
         self.channel = Some(channel);
         answer
+    }
+
+    /// The connection that there is, or another one.
+    async fn connection(&mut self) -> Result<Channel, Failure> {
+        if let Some(channel) = self.channel.take() {
+            return Ok(channel);
+        }
+        let opening = Channel::connect(self.port, 1 << 20);
+        let opened = tokio::time::timeout(self.timeout, opening).await;
+        // Nothing was sent.
+        let opened = opened.ok().and_then(Result::ok);
+        opened.ok_or(Failure { is_definite: true })
     }
 }
