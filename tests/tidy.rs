@@ -878,3 +878,19 @@ fn sources(root: &Path) -> String {
     }
     sources
 }
+
+/// Releases work together in one cluster by a promise (docs/guide/versions.md) that takes two of them to be tried.
+#[test]
+fn two_releases_meet_in_a_test_as_soon_as_there_are_two() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let changelog = fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let headings = changelog.lines().filter(|line| line.starts_with("## "));
+    let releases = headings
+        .filter(|line| !line.contains("not yet released"))
+        .count();
+    assert!(
+        releases < 2 || root.join("tests/cluster/releases.rs").exists(),
+        "write tests/cluster/releases.rs: one cluster of a binary of the release before and of this one, upgraded \
+         node by node under load, and back"
+    );
+}

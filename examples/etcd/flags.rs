@@ -36,6 +36,9 @@ const IMPLIED: &[&str] = &[
     "peer-auto-tls",
 ];
 
+/// The largest `etcd_compat.max_concurrent_streams`.
+const STREAMS_MAX: u32 = 4_096;
+
 /// A host, which may be a name, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -64,10 +67,12 @@ pub(crate) struct Flags {
     pub(crate) state: &'static str,
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) token_ttl: Option<String>,
+    /// Calls of a connection beside each other.
+    pub(crate) streams_max: Option<u32>,
     /// Files of TLS for clients by the names of our settings; none in the clear.
     pub(crate) tls: Option<Vec<(&'static str, PathBuf)>>,
     pub(crate) wants_client_certificate: bool,
-    /// Flags that were passed over.
+    /// Flags, and parts of them, that were passed over.
     pub(crate) ignored: Vec<String>,
 }
 
@@ -113,9 +118,14 @@ impl Flags {
             }
         }
         let quota_bytes = take("quota-backend-bytes").and_then(|bytes| bytes.parse().ok());
-        let token_ttl = take("auth-token-ttl").map(|seconds| format!("{seconds}s"));
+        let mut token_ttl = take("auth-token-ttl").map(|seconds| format!("{seconds}s"));
+        let tokens = tokens(&take("auth-token").unwrap_or_else(|| "simple".to_owned()))?;
+        token_ttl = tokens.ttl.or(token_ttl);
+        let streams_max = take("max-concurrent-streams").map(|count| streams(&count));
+        let streams_max = streams_max.transpose()?;
         let wants_client_certificate = take("client-cert-auth").is_some_and(|is| is != "false");
         given.retain(|flag, _| !IMPLIED.contains(&flag.as_str()));
+        let flags = given.into_keys().map(|flag| format!("--{flag}"));
         Ok(Self {
             data_dir: data_dir.into(),
             client: address(client_url)?,
@@ -126,11 +136,59 @@ impl Flags {
             state,
             quota_bytes,
             token_ttl,
+            streams_max,
             tls: client_url.starts_with("https://").then_some(tls),
             wants_client_certificate,
-            ignored: given.into_keys().map(|flag| format!("--{flag}")).collect(),
+            ignored: flags.chain(tokens.ignored).collect(),
             name,
         })
+    }
+}
+
+/// What `--auth-token` says of tokens, which are leasehold's own whatever it says: clients do not look into them.
+#[derive(Debug, Default)]
+struct Tokens {
+    ttl: Option<String>,
+    /// How another etcd would sign them.
+    ignored: Vec<String>,
+}
+
+fn tokens(text: &str) -> Result<Tokens, String> {
+    let mut options = text.split(',');
+    let kind = options.next().unwrap_or_default();
+    if !["simple", "jwt"].contains(&kind) {
+        return Err(format!("--auth-token is {kind:?}: write simple, or jwt"));
+    }
+    let mut tokens = Tokens::default();
+    let mut names = Vec::new();
+    for option in options {
+        let name = option.split_once('=').map(|(name, _)| name);
+        match (kind, name) {
+            ("jwt", Some("ttl")) => tokens.ttl = Some(option["ttl=".len()..].to_owned()),
+            ("jwt", Some("pub-key" | "priv-key" | "sign-method")) => {
+                tokens.ignored.push(format!("{option} of --auth-token"));
+            }
+            _ => return Err(format!("{option:?} in --auth-token is no option of {kind}")),
+        }
+        names.extend(name);
+    }
+    // Such an etcd takes tokens that somebody else signs, and makes none.
+    if names.contains(&"pub-key") && !names.contains(&"priv-key") {
+        return Err(
+            "--auth-token has a pub-key and no priv-key: for tokens that others sign, see auth.oidc.issuer"
+                .to_owned(),
+        );
+    }
+    Ok(tokens)
+}
+
+/// As many as a node takes at most; etcd takes more.
+fn streams(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(count) if count > 0 => Ok(count.min(STREAMS_MAX)),
+        _ => Err(format!(
+            "--max-concurrent-streams is {text:?}: write a number from 1 on"
+        )),
     }
 }
 

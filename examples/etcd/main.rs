@@ -149,8 +149,12 @@ fn write_configuration(flags: &Flags, pki: &Path) -> io::Result<PathBuf> {
     }
     text += &tls("client", &IdentityFiles::server(pki, &flags.name));
     text += &tls("peer", &IdentityFiles::peer(pki, &flags.name));
+    text += "[etcd_compat]\n";
+    if let Some(count) = flags.streams_max {
+        text += &format!("max_concurrent_streams = {count}\n");
+    }
     match &flags.tls {
-        None => text += "[etcd_compat]\ninsecure = true\n",
+        None => text += "insecure = true\n",
         Some(files) => {
             text += "[tls.etcd]\n";
             for (name, path) in files {
