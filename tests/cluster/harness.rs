@@ -82,7 +82,6 @@ pub(crate) fn leasehold_command() -> Command {
     command
 }
 
-/// Writes a file that its owner alone may read.
 /// The binary under test where `hosts` is in place of `/etc/hosts`. The process has the id of the command.
 pub(crate) fn with_hosts(hosts: &Path) -> Command {
     let mut command = Command::new("unshare");
@@ -93,6 +92,7 @@ pub(crate) fn with_hosts(hosts: &Path) -> Command {
     command
 }
 
+/// Writes a file that its owner alone may read.
 pub(crate) fn write_secret(path: impl AsRef<Path>, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     fs::write(&path, text).unwrap();
