@@ -19,7 +19,7 @@ gate:
     .ci/run
 
 # Hours of everything, one after the other. Each variable can be set in the environment.
-soak: sim models planted storm strangers rotations damage power chaos installs arm64
+soak: sim models planted storm strangers rotations damage power chaos installs arm64 package api
 
 sim_seeds := env("SIM_SEEDS", "20000")
 sim_first_seed := env("SIM_FIRST_SEED", "1")
@@ -80,9 +80,19 @@ chaos:
 dist *OUT:
     deploy/package/dist {{ OUT }}
 
+# Both: a release is made, and its package tried.
+package: dist
+    deploy/package/try "${CARGO_TARGET_DIR:-target}"/dist-files/leasehold_*.deb
+
 # That package installed, run, upgraded and removed on a Debian of its own; as root, with debootstrap and systemd-nspawn.
 try-deb DEB:
     deploy/package/try {{ DEB }}
+
+# What the SDK offers, held to tests/pins/public-api.txt, so that a diff shows what a change adds, alters or takes away;
+# `UPDATE_PINS=1 just api` writes it. Then, once there is a release, whether its number may change as little as it does.
+# Needs cargo-public-api and cargo-semver-checks.
+api:
+    tests/api
 
 # The SDK is checked for systems that are not this one. Nothing is linked, so no C compiler for them is needed: what
 # would compile C for them writes empty files instead.

@@ -11,6 +11,9 @@ mod compare;
 mod cpu_share;
 mod etcd;
 mod gap;
+#[expect(dead_code, reason = "what lies in tests/pins is compared elsewhere")]
+#[path = "../../tests/pins/golden.rs"]
+mod golden;
 mod lease_expiry;
 mod overload;
 mod peers;
@@ -219,6 +222,37 @@ fn what_cannot_be_compared_is_refused() {
     ] {
         refused(&line.split(' ').collect::<Vec<_>>(), says);
     }
+}
+
+#[test]
+fn the_published_picture_shows_the_published_tables() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    golden::check_file("docs/compare.svg", &compare::picture(&page).unwrap());
+}
+
+#[test]
+fn a_picture_has_the_rows_that_have_a_ratio_whether_or_not_durations_have_blanks() {
+    let table = "etcd 3.5.1, commit fbe548b\n\n\
+        | Load | ops/s | p50 | p99 | CPU | ops/s | p50 | p99 | CPU | ratio |\n|---|\n\
+        | get | 80 | 1ms | 500µs | 20 µs | 10 | 2ms | 2 ms | 1ms | 8.00× (7.50× to 9.00×) |\n\
+        | put | 80 | 1ms | 2ms | 20µs | – | – | – | – | – |\n";
+    let picture = compare::picture(table).unwrap();
+    for shown in [
+        "etcd 3.5.1",
+        "fbe548b",
+        ">get<",
+        ">8.00×<",
+        ">0.25×<",
+        ">0.02×<",
+    ] {
+        assert!(picture.contains(shown), "{shown}: {picture}");
+    }
+    assert!(!picture.contains(">put<"), "{picture}");
+    assert_eq!(
+        compare::picture(&table.replace("8.00×", "–").replace("(7.50× to 9.00×)", "")),
+        None
+    );
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn a_terminal_gets_colours_and_tables_that_fit(cluster: &Cluster) {
         ("doctor -o table", &["CHECK", "WHERE"][..]),
         ("endpoint status -o table", &["ENDPOINT", "LEASE LEFT"]),
         ("member list -o table", &["CLIENT ADDRS", "IS LEARNER"]),
-        ("top --once", &["NODE", "LEASE LEFT", "LEASED R/S"]),
+        ("top --once", &["NODE", "LEASE LEFT", "LEASED/S"]),
     ] {
         let table = on_terminal(verb, "").unwrap();
         // Paths may be longer, and are lines of their own then.

@@ -15,6 +15,12 @@ fn table_of(cluster: &Cluster, words: &str) -> String {
     })
 }
 
+/// Whether a program that cuts lines into words would part a number from its unit.
+fn is_broken(cell: &str) -> bool {
+    let mut words = cell.split(' ').rev().skip(1);
+    words.any(|word| word.ends_with(|last: char| last.is_ascii_digit()))
+}
+
 #[test]
 fn every_verb_that_is_asked_for_a_table_prints_one_that_fits_a_page() {
     let cluster = Cluster::start(3);
@@ -62,6 +68,8 @@ fn every_verb_that_is_asked_for_a_table_prints_one_that_fits_a_page() {
         // Of what is no longer in itself.
         if words != "version" {
             assert!(rule.len() <= PAGE, "{words}:\n{table}");
+            let broken = table.split('|').find(|cell| is_broken(cell.trim()));
+            assert_eq!(broken, None, "{words}:\n{table}");
         }
     }
     let status = table_of(&cluster, "endpoint status");

@@ -34,6 +34,7 @@ use leasehold::cli::failure::Failure;
 pub(crate) use self::door::run as door;
 use self::goals::Outcome;
 use self::rows::{ROWS, Row};
+pub(crate) use self::svg::picture;
 use crate::arguments::{CompareArgs, GapCase};
 use crate::etcd::{EtcdCluster, EtcdConnector};
 use crate::gap::{GapReport, Turns};
@@ -145,7 +146,11 @@ pub(crate) fn run(arguments: &CompareArgs, out: &mut impl io::Write) -> Result<(
     let write = |name: &str, text: &str| std::fs::write(arguments.out.join(name), text);
     write("compare.md", &table)?;
     write("goals.md", &goals::table(&outcomes))?;
-    write("compare.svg", &svg::picture(&measured))?;
+    // That of a run before is not to stand beside tables that it does not show.
+    match picture(&table) {
+        Some(picture) => write("compare.svg", &picture)?,
+        None => drop(std::fs::remove_file(arguments.out.join("compare.svg"))),
+    }
     let numbers = serde_json::json!({
         "loads": measured.report,
         "gaps": measured.gaps,
@@ -157,7 +162,7 @@ pub(crate) fn run(arguments: &CompareArgs, out: &mut impl io::Write) -> Result<(
     writeln!(out, "{table}")?;
     writeln!(
         out,
-        "written to {}: compare.md, goals.md, compare.svg, compare.json",
+        "written to {}: compare.md, goals.md, compare.json, and beside etcd compare.svg",
         arguments.out.display()
     )?;
     Ok(out.flush()?)

@@ -200,19 +200,6 @@ fn cpu(run: &Run) -> Option<f64> {
 }
 
 impl Row {
-    /// Throughput of ours and theirs, and the ratio.
-    pub(crate) fn throughputs(
-        &self,
-        ours: &[Run],
-        theirs: &[Run],
-    ) -> (Option<f64>, Option<f64>, Option<Spread>) {
-        (
-            of(ours, throughput),
-            of(theirs, throughput),
-            ratio(ours, theirs, throughput),
-        )
-    }
-
     /// Of reads that are to be served under the lease, the share that was not.
     pub(crate) fn not_leased(&self, ours: &[Run]) -> Option<f64> {
         if self.reads < 1.0 || self.consistency != LEASED {

@@ -456,9 +456,9 @@ impl Run {
                 latency.max,
             ];
             row.extend(quantiles.map(micros_text));
-            row.push(self.error_text());
+            row.push(one_word(&self.error_text()));
             row.push(match *name {
-                "get" => self.path_text(),
+                "get" => one_word(&self.path_text()),
                 _ => String::new(),
             });
             row.push(
@@ -474,7 +474,7 @@ impl Run {
                 "0".to_owned(),
             ];
             row.resize(8, String::new());
-            row.extend([self.error_text(), String::new(), String::new()]);
+            row.extend([one_word(&self.error_text()), String::new(), String::new()]);
             rows.push(row);
         }
         rows
@@ -483,7 +483,7 @@ impl Run {
     fn path_text(&self) -> String {
         let all: u64 = self.read_paths.values().sum();
         let share = |(path, count): (&&str, &u64)| {
-            format!("{path} {:.2}%", 100.0 * *count as f64 / all as f64)
+            format!("{path}={:.2}%", 100.0 * *count as f64 / all as f64)
         };
         let shares: Vec<String> = self.read_paths.iter().map(share).collect();
         shares.join(" ")
@@ -493,10 +493,15 @@ impl Run {
         if self.errors.is_empty() {
             return "0".to_owned();
         }
-        let of = |(code, error): (&&str, &ErrorReport)| format!("{} {code}", error.count);
+        let of = |(code, error): (&&str, &ErrorReport)| format!("{code}={}", error.count);
         let all: Vec<String> = self.errors.iter().map(of).collect();
         all.join(" ")
     }
+}
+
+/// For a cell, which a blank would break where a program cuts the row into words.
+fn one_word(shares: &str) -> String {
+    shares.replace(' ', ",")
 }
 
 /// The operation's share of all that were answered.

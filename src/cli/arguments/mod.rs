@@ -594,7 +594,7 @@ pub struct MoveLeaderArgs {
   leasehold top --once             one update, without a terminal
   leasehold top --once -o json
 
-R/S are the reads per second that a node answers: LEASED under a lease, without asking anybody; QUORUM \
+LEASED/S to LOCAL/S are the reads per second that a node answers: LEASED under a lease, without asking anybody; QUORUM \
 after a round to a majority; FOLLOWER after one question to the leader; LOCAL from its own state, \
 serializable or of bounded staleness. Rates are averages over one interval, so the first update has \
 none. A lease is at risk while less \

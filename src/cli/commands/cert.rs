@@ -111,6 +111,7 @@ fn show_reports(reports: &[Report], format: Format, out: &mut impl Write) -> io:
             let rows = reports.iter().map(|report| {
                 let remarks = [problems(report), report.warnings.clone()].concat();
                 let left = report.expires_in.map(pki::days_and_hours);
+                let left = left.map(|left| left.replace(' ', ""));
                 vec![
                     report.path.display().to_string(),
                     report.is_ok().to_string(),

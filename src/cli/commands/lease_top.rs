@@ -279,7 +279,7 @@ fn row(info: &LeaseInfo) -> Vec<String> {
         print::seconds(info.granted_ttl_ms),
         print::remaining(info),
         info.key_count.to_string(),
-        if is_at_risk(info) { "at risk" } else { "" }.to_owned(),
+        if is_at_risk(info) { "at-risk" } else { "" }.to_owned(),
     ]
 }
 
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(
             shown(&look, Format::Simple, false),
             "1 lease, 1 at risk, 0 being revoked\n\
-             000000000000001f  lease-31    1.5s  0.3s  0  at risk\n"
+             000000000000001f  lease-31    1.5s  0.3s  0  at-risk\n"
         );
         let coloured = shown(&look, Format::Simple, true);
         let at_risk = coloured

@@ -243,7 +243,7 @@ fn as_table(out: &mut impl Write, all: &[EndpointStatus]) -> io::Result<()> {
             id(header.member_id),
             status.name.clone(),
             status.version.clone(),
-            role(status),
+            role(status).replace(' ', ""),
             header.raft_term.0.to_string(),
             status.commit_index.to_string(),
             status.applied_index.to_string(),
@@ -350,7 +350,7 @@ fn id(id: NodeId) -> String {
 /// How large the state is, how large it may be, and whether it is too large.
 fn room(status: &StatusResponse) -> String {
     let alarm = match status.quota.no_space {
-        true => " (NOSPACE)",
+        true => "(NOSPACE)",
         false => "",
     };
     let (used, quota) = (size(status.storage_bytes), size(status.quota.bytes));

@@ -266,8 +266,8 @@ fn the_status_of_endpoints_shows_who_leads_and_whether_the_lease_holds() {
         rows[3].ends_with("|      412ms |         50ms |"),
         "{table}"
     );
-    assert!(rows[3].contains("| 25kB/100kB (NOSPACE) |"), "{table}");
-    assert!(rows[4].contains("|           25kB/100kB |"), "{table}");
+    assert!(rows[3].contains("| 25kB/100kB(NOSPACE) |"), "{table}");
+    assert!(rows[4].contains("|          25kB/100kB |"), "{table}");
     assert!(
         rows[4].ends_with("|            |         50ms |"),
         "{table}"
