@@ -49,6 +49,7 @@ mod maintenance;
 mod members;
 mod metrics;
 mod moving;
+mod probes;
 mod range_stream;
 mod recipes;
 mod renewals;
