@@ -182,12 +182,13 @@ fn tokens(text: &str) -> Result<Tokens, String> {
     Ok(tokens)
 }
 
-/// As many as a node takes at most; etcd takes more.
+/// As many as a node takes at most; etcd takes more. To the gRPC of Go, 0 is no limit.
 fn streams(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
-        Ok(count) if count > 0 => Ok(count.min(STREAMS_MAX)),
-        _ => Err(format!(
-            "--max-concurrent-streams is {text:?}: write a number from 1 on"
+        Ok(0) => Ok(STREAMS_MAX),
+        Ok(count) => Ok(count.min(STREAMS_MAX)),
+        Err(_) => Err(format!(
+            "--max-concurrent-streams is {text:?}: write a number, or 0 for as many as there may be"
         )),
     }
 }

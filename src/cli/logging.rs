@@ -112,10 +112,13 @@ pub fn start(filter: &str, look: LineFormat, place: LogTarget) -> Result<Filter,
 /// operator could use. A filter that asks for more takes precedence. How its journal ends after a crash
 /// it calls an error, and is none: the state is compared with its hash, and the log has the rest.
 const ENGINE: &str = "fjall=warn,lsm_tree=warn,fjall::journal::batch_reader=off";
+/// The library for HTTP/2 warns of what a client does to it, once for each frame if the client likes, and
+/// unauthenticated ones must not be able to fill a disk.
+const HTTP: &str = "h2=error";
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder()
-        .parse(format!("{ENGINE},{filter}"))
+        .parse(format!("{ENGINE},{HTTP},{filter}"))
         .map_err(|error| LogError::Filter {
             filter: filter.to_owned(),
             problem: error.to_string(),

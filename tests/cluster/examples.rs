@@ -171,7 +171,12 @@ fn etcd_s_flags(words: &[&str]) -> Result<Flags, String> {
 
 #[test]
 fn flags_of_etcd_about_tokens_and_streams_are_mapped_or_refused_by_name() {
-    for (given, expected) in [("3", 3), ("4096", 4_096), ("4294967295", 4_096)] {
+    for (given, expected) in [
+        ("3", 3),
+        ("4096", 4_096),
+        ("4294967295", 4_096),
+        ("0", 4_096),
+    ] {
         let flags = etcd_s_flags(&["--max-concurrent-streams", given]).unwrap();
         assert_eq!(flags.streams_max, Some(expected));
         assert!(flags.ignored.is_empty(), "{flags:?}");
@@ -189,7 +194,7 @@ fn flags_of_etcd_about_tokens_and_streams_are_mapped_or_refused_by_name() {
         ignored.map(|it| format!("{it} of --auth-token"))
     );
     for (flag, value) in [
-        ("--max-concurrent-streams", "0"),
+        ("--max-concurrent-streams", "-1"),
         ("--max-concurrent-streams", "many"),
         ("--auth-token", "bearer"),
         ("--auth-token", "simple,ttl=1m"),

@@ -19,7 +19,7 @@ pub(crate) struct EtcdCertificates {
     clients: ClientCertificates,
     interval: Option<Duration>,
     current: ArcSwap<TcpTls>,
-    /// Clients whose certificate was valid and whose name is none that may connect.
+    /// Clients that were refused for their names, their certificates, or what they know of TLS.
     refused: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl EtcdCertificates {
         self.clients.must_be_shown()
     }
 
-    /// Counts a client that was refused for its name, and says how many there were.
+    /// Counts a client that was refused, and says how many there were.
     pub(super) fn count_refusal(&self) -> u64 {
         self.refused.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -26,6 +26,7 @@ use super::console::Console;
 use super::grpc::Reply;
 use super::options::EtcdOptions;
 use super::router::Route;
+use super::tls::fault;
 use super::work::{BegunCalls, Work};
 use crate::server::session::Sessions;
 use crate::sync::Mutex;
@@ -178,23 +179,24 @@ impl Connection {
                 let name = stream.client_name().unwrap_or_default().to_owned();
                 self.serve_http(&name, stream).await;
             }
-            // The handshake went well, so the client learns no more than that it is over.
-            Ok(Err(error))
-                if error.kind() == io::ErrorKind::PermissionDenied
-                    && is_worth_saying(certificates.count_refusal()) =>
-            {
-                tracing::warn!(
-                    address = %self.address,
-                    %error,
-                    "client of the etcd port refused"
-                );
-            }
-            Ok(Err(error)) => tracing::debug!(
-                address = %self.address,
-                %error,
-                "handshake on the etcd port failed"
-            ),
+            Ok(Err(error)) => self.tell(&certificates, &error),
             Err(_) => {}
+        }
+    }
+
+    /// Says why a client was refused. One whose name may not connect learns no more than that it is over: its
+    /// handshake went well.
+    fn tell(&self, certificates: &EtcdCertificates, error: &io::Error) {
+        let address = self.address;
+        let reason = match error.kind() {
+            io::ErrorKind::PermissionDenied => Some(error.to_string()),
+            _ => fault(error),
+        };
+        match reason {
+            Some(reason) if is_worth_saying(certificates.count_refusal()) => {
+                tracing::warn!(%address, reason, "client of the etcd port refused");
+            }
+            _ => tracing::debug!(%address, %error, "handshake on the etcd port failed"),
         }
     }
 

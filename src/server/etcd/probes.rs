@@ -18,25 +18,41 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(1);
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The checks of both probes, as etcd 3.6 has them.
-const LIVE: &[&str] = &[SERIALIZABLE_READ];
-const READY: &[&str] = &[
-    DATA_CORRUPTION,
-    SERIALIZABLE_READ,
-    LINEARIZABLE_READ,
-    NON_LEARNER,
-];
 
 /// A page for a program without gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     Version,
     Health,
-    /// These checks, of which a query may exclude some.
-    Probe(&'static [&'static str]),
+    /// Its checks, of which a query may exclude some.
+    Probe(Probe),
     /// One of them.
-    Check(&'static str),
+    Check(Probe, &'static str),
     Metrics,
+}
+
+/// What an orchestrator asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// Whether the node is to be left alone: another one is restarted.
+    Live,
+    /// Whether it serves.
+    Ready,
+}
+
+impl Probe {
+    /// The names of its checks, as etcd 3.6 has them.
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Live => &[SERIALIZABLE_READ],
+            Self::Ready => &[
+                DATA_CORRUPTION,
+                SERIALIZABLE_READ,
+                LINEARIZABLE_READ,
+                NON_LEARNER,
+            ],
+        }
+    }
 }
 
 impl Page {
@@ -45,17 +61,17 @@ impl Page {
         Some(match path {
             "/version" => Self::Version,
             "/health" => Self::Health,
-            "/livez" => Self::Probe(LIVE),
-            "/readyz" => Self::Probe(READY),
+            "/livez" => Self::Probe(Probe::Live),
+            "/readyz" => Self::Probe(Probe::Ready),
             "/metrics" => Self::Metrics,
             path => {
                 let (probe, name) = path.strip_prefix('/')?.split_once('/')?;
-                let checks = match probe {
-                    "livez" => LIVE,
-                    "readyz" => READY,
+                let probe = match probe {
+                    "livez" => Probe::Live,
+                    "readyz" => Probe::Ready,
                     _ => return None,
                 };
-                Self::Check(checks.iter().find(|check| **check == name)?)
+                Self::Check(probe, probe.names().iter().find(|check| **check == name)?)
             }
         })
     }
@@ -84,29 +100,31 @@ pub(super) async fn health(sessions: &Sessions, query: &str) -> (u16, &'static s
     (code, JSON, page)
 }
 
-/// A probe of the checks `names`: all that are not excluded are made, and listed if one failed or the caller
-/// wants to know. As in etcd, a check that is not there may be excluded.
+/// A probe: all checks that are not excluded are made, and listed if one failed or the caller wants to know.
+/// As in etcd, a check that is not there may be excluded.
 pub(super) async fn probe(
     sessions: &Sessions,
-    names: &[&str],
+    probe: Probe,
     query: &str,
 ) -> (u16, &'static str, String) {
     let is_excluded = |name: &str| {
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.any(|pair| pair == ("exclude", name))
     };
-    let wanted = names.iter().filter(|name| !is_excluded(name));
-    let checks = checks(sessions, &wanted.copied().collect::<Vec<_>>()).await;
+    let wanted = probe.names().iter().filter(|name| !is_excluded(name));
+    let checks = checks(sessions, probe, &wanted.copied().collect::<Vec<_>>()).await;
     probe_page(&checks, is_verbose(query))
 }
 
 /// One check: its line if it failed, or the caller wants to know.
 pub(super) async fn check(
     sessions: &Sessions,
+    probe: Probe,
     name: &str,
     query: &str,
 ) -> (u16, &'static str, String) {
-    probe_page(&checks(sessions, &[name]).await, is_verbose(query))
+    let checks = checks(sessions, probe, &[name]).await;
+    probe_page(&checks, is_verbose(query))
 }
 
 fn is_verbose(query: &str) -> bool {
@@ -115,11 +133,16 @@ fn is_verbose(query: &str) -> bool {
 }
 
 /// Makes the checks of these names.
-async fn checks(sessions: &Sessions, names: &[&str]) -> Vec<Check> {
+async fn checks(sessions: &Sessions, probe: Probe, names: &[&str]) -> Vec<Check> {
     let node = &sessions.node;
+    let serializable_read = checks::serializable_read(node);
     let mut made = vec![
         checks::data_corruption(node),
-        checks::serializable_read(node),
+        match probe {
+            // A node that is restarted before its state is verified begins again, and would be restarted again.
+            Probe::Live => serializable_read.borne(),
+            Probe::Ready => serializable_read,
+        },
     ];
     if names.contains(&LINEARIZABLE_READ) {
         made.push(match node.is_stopping() {
@@ -209,10 +232,10 @@ mod tests {
 
     #[test]
     fn checks_have_paths_below_their_probe() {
-        assert_eq!(Page::at("/livez"), Some(Page::Probe(LIVE)));
+        assert_eq!(Page::at("/livez"), Some(Page::Probe(Probe::Live)));
         assert_eq!(
             Page::at("/readyz/data_corruption"),
-            Some(Page::Check(DATA_CORRUPTION))
+            Some(Page::Check(Probe::Ready, DATA_CORRUPTION))
         );
         for none in ["/livez/data_corruption", "/readyz/", "/readyz/x", "/x", "/"] {
             assert_eq!(Page::at(none), None, "{none}");

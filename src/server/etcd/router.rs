@@ -149,8 +149,8 @@ impl Route {
         let (status, content, text) = match found {
             Page::Version => probes::version(&self.options),
             Page::Health => probes::health(&self.sessions, query).await,
-            Page::Probe(checks) => probes::probe(&self.sessions, checks, query).await,
-            Page::Check(check) => probes::check(&self.sessions, check, query).await,
+            Page::Probe(probe) => probes::probe(&self.sessions, probe, query).await,
+            Page::Check(probe, name) => probes::check(&self.sessions, probe, name, query).await,
             Page::Metrics => self.metrics_page().await,
         };
         page(status, content, text)

@@ -52,6 +52,22 @@ impl ClientCertificates {
     }
 }
 
+/// What a failed handshake has to say to an operator; `None` where a client went away, or spoke no TLS.
+pub(super) fn fault(error: &io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::PeerIncompatible(_) => Some(format!(
+            "the client knows neither TLS 1.2 nor 1.3, or none of their ciphers that this node takes: {error}"
+        )),
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            Some(format!("the client's certificate: {error}"))
+        }
+        rustls::Error::AlertReceived(_) => Some(format!(
+            "the client takes this node for another one, or does not trust its certificate: {error}"
+        )),
+        _ => None,
+    }
+}
+
 /// Why the name in a client's certificate is not taken.
 #[derive(Debug, thiserror::Error)]
 enum NameError {

@@ -12,7 +12,7 @@ pub struct Check {
     pub name: &'static str,
     /// Whether all is well.
     pub ok: bool,
-    /// What was found, in a few words; shown when not ok.
+    /// What was found, in a few words; empty if that is nothing.
     pub detail: String,
 }
 
@@ -43,11 +43,17 @@ impl Check {
         }
     }
 
+    /// The same, passed whatever was found.
+    pub(crate) fn borne(self) -> Self {
+        Self { ok: true, ..self }
+    }
+
     /// As a line of a list, in etcd's form.
     pub(crate) fn line(&self) -> String {
         let Self { name, ok, detail } = self;
         match ok {
-            true => format!("[+]{name} ok\n"),
+            true if detail.is_empty() => format!("[+]{name} ok\n"),
+            true => format!("[+]{name} ok: {detail}\n"),
             false => format!("[-]{name} failed: {detail}\n"),
         }
     }
@@ -69,7 +75,7 @@ pub(crate) fn serializable_read(node: &NodeState) -> Check {
         true => Check::ok(SERIALIZABLE_READ),
         false => Check::failed(
             SERIALIZABLE_READ,
-            "the state is being compared with its hash",
+            "the state is being received, or compared with its hash",
         ),
     }
 }

@@ -4,10 +4,12 @@
 //! Programs are drawn from a seed, over few keys, so that ranges, revisions, comparisons and
 //! compactions meet. `ETCD_PROGRAMS` runs more of them, `ETCD_SEED` others. Each begins without keys, and
 //! each step is drawn by itself: of a program with a difference, the steps it takes are found and told.
-//! There are three kinds: of keys, here; with leases and watches ([`streams`]); and over all other services
-//! ([`services`]).
+//! There are four kinds: of keys, here; with leases and watches ([`streams`]); over all other services
+//! ([`services`]); and with members that come and go ([`members`]).
 
 mod access;
+mod calls;
+mod members;
 mod services;
 mod streams;
 pub(crate) mod texts;
@@ -128,8 +130,18 @@ async fn programs_in_json_get_the_answers_that_etcd_s_gateway_gives() {
 
 /// An etcd and a node of ours, new both; none without etcd.
 pub(crate) async fn pair() -> Option<(Pair, Etcd, EtcdCluster)> {
+    pair_with(alone).await
+}
+
+/// A node of ours, new.
+fn alone() -> EtcdCluster {
+    EtcdCluster::start(1, PATIENT)
+}
+
+/// The same, with the node of ours that this starts.
+async fn pair_with(start: fn() -> EtcdCluster) -> Option<(Pair, Etcd, EtcdCluster)> {
     let program = etcd()?;
-    let ours = tokio::task::spawn_blocking(|| EtcdCluster::start(1, PATIENT));
+    let ours = tokio::task::spawn_blocking(start);
     let ours = ours.await.unwrap();
     let etcd = Etcd::start(&program);
     let address = etcd.address;
@@ -159,6 +171,11 @@ trait Kind: Sized {
 
     fn new(pair: Pair) -> Self;
 
+    /// The node that is asked beside etcd.
+    fn start() -> EtcdCluster {
+        alone()
+    }
+
     fn pair(&self) -> &Pair;
 
     /// Runs these steps of a program, whatever was before.
@@ -178,7 +195,7 @@ async fn compare_programs<K: Kind>(is_json: bool, count: u64) {
     let mut rest = programs.as_slice();
     let mut stalls = Stalls::default();
     loop {
-        let Some((mut pair, _etcd, _ours)) = pair().await else {
+        let Some((mut pair, _etcd, _ours)) = pair_with(K::start).await else {
             return;
         };
         if is_json {

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use http::Request;
 use tokio::task::JoinHandle;
 
-use super::EtcdCluster;
 use super::grpc::{Channel, framed};
 use super::http::Connection;
 use super::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse};
 use super::messages::{LockRequest, LockResponse, WatchResponse};
 use super::watches::started;
+use super::{EtcdCluster, IN_THE_CLEAR};
 use crate::harness::PATIENCE;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -386,4 +386,67 @@ async fn json_that_has_no_end_or_too_much_in_it_is_refused() {
     let grown = resident(&cluster) - before;
     honest.end().await;
     assert!(grown < GROWTH_MAX, "{grown}");
+}
+
+/// As [`said_until_the_end`], by a client that reads nothing, until so much is said or no more is taken for a while.
+fn said_unread(port: SocketAddr, begin: &[u8], again: &[u8], bytes_max: usize) -> usize {
+    let mut stream = TcpStream::connect(port).unwrap();
+    stream.set_write_timeout(Some(PATIENCE / 100)).unwrap();
+    let mut said = 0;
+    let mut words = begin;
+    while said < bytes_max && stream.write_all(words).is_ok() {
+        said += words.len();
+        words = again;
+    }
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_ask_for_an_answer_hold_no_memory_and_are_no_lines_of_the_log() {
+    // As answers that wait they would take more than a node may grow.
+    const BYTES_MAX: usize = 4 << 20;
+    let mut cluster = EtcdCluster::prepare(1, &[IN_THE_CLEAR, ("LEASEHOLD_LOG_FILTER", "info")]);
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.cluster.start_and_settle();
+        cluster
+    });
+    let cluster = cluster.await.unwrap();
+    let port = cluster.ports[0];
+    let honest = Honest::begin(port);
+    let before = resident(&cluster);
+    let settings = frame(4, 0, 0, &[]);
+    let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+    for (name, again) in [
+        ("PING", frame(6, 0, 0, &[7; 8])),
+        ("SETTINGS", settings),
+        ("an answer to no PING", frame(6, 1, 0, &[7; 8])),
+        ("WINDOW_UPDATE", frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("PRIORITY", frame(2, 0, 3, &[0, 0, 0, 0, 9])),
+    ] {
+        let (begin, again) = (begin.clone(), again.repeat(1000));
+        let attack = move || said_unread(port, &begin, &again, BYTES_MAX);
+        let said = tokio::task::spawn_blocking(attack).await.unwrap();
+        println!("{name}: {said} bytes");
+    }
+    let grown = resident(&cluster) - before;
+    honest.end().await;
+    assert!(grown < GROWTH_MAX, "{grown}");
+    let said = cluster.cluster.nodes[0].log_text();
+    assert!(!said.contains("PING"), "{} bytes of log", said.len());
+}
+
+/// etcd ends the connection of a client that asks often whether it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_ping_is_answered_however_often_they_come() {
+    let cluster = started(1).await;
+    let stream = tokio::net::TcpStream::connect(cluster.ports[0]).await;
+    let (sender, mut connection) = h2::client::handshake(stream.unwrap()).await.unwrap();
+    let mut pings = connection.ping_pong().unwrap();
+    let driver = tokio::spawn(connection);
+    for _ in 0..200 {
+        let answered = tokio::time::timeout(PATIENCE, pings.ping(h2::Ping::opaque()));
+        answered.await.expect("an answer").unwrap();
+    }
+    drop::<h2::client::SendRequest<Bytes>>(sender);
+    driver.abort();
 }

@@ -1,7 +1,9 @@
 //! A client of HTTP/1.1 that shows what came: status, headers, and a body as it arrives.
 
+use std::io;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use crate::harness::PATIENCE;
 
@@ -70,7 +72,7 @@ impl Connection {
         let body = match head.contains("transfer-encoding: chunked") {
             true => {
                 self.is_over = false;
-                while self.chunk() {}
+                while self.chunk().unwrap() {}
                 std::mem::take(&mut self.text)
             }
             false => {
@@ -112,44 +114,65 @@ impl Connection {
         let _ = self.stream.get_mut().write_all(words.as_bytes());
     }
 
+    /// For how long what follows waits for bytes.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(patience)).unwrap();
+    }
+
     /// The status and the headers of the answer.
     pub(crate) fn head(&mut self) -> (u16, String) {
+        self.try_head().unwrap()
+    }
+
+    /// The same, of an answer that may not come.
+    pub(crate) fn try_head(&mut self) -> io::Result<(u16, String)> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            let read = self.stream.read_line(&mut head).unwrap();
-            assert!(read > 0, "the connection ended after {head:?}");
+            if self.stream.read_line(&mut head)? == 0 {
+                let ended = format!("the connection ended after {head:?}");
+                return Err(io::Error::other(ended));
+            }
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_ascii_lowercase())
+        Ok((status, head.to_ascii_lowercase()))
     }
 
     /// The next line of a chunked answer; none after the last.
     pub(crate) fn line(&mut self) -> Option<String> {
+        self.try_line().unwrap()
+    }
+
+    /// The same, where it may not come.
+    pub(crate) fn try_line(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.text.drain(..=end).collect();
-                return Some(String::from_utf8(line).unwrap().trim_end().to_owned());
+                let line = String::from_utf8(line).unwrap();
+                return Ok(Some(line.trim_end().to_owned()));
             }
-            if !self.chunk() {
+            if !self.chunk()? {
                 assert!(self.text.is_empty(), "a line without an end");
-                return None;
+                return Ok(None);
             }
         }
     }
 
     /// Reads a chunk; false if it was the last.
-    fn chunk(&mut self) -> bool {
+    fn chunk(&mut self) -> io::Result<bool> {
         if self.is_over {
-            return false;
+            return Ok(false);
         }
         let mut size = String::new();
-        self.stream.read_line(&mut size).unwrap();
+        if self.stream.read_line(&mut size)? == 0 {
+            return Err(io::Error::other("the connection ended within an answer"));
+        }
         let size = usize::from_str_radix(size.trim(), 16).unwrap();
         let mut chunk = vec![0; size + 2];
-        self.stream.read_exact(&mut chunk).unwrap();
+        self.stream.read_exact(&mut chunk)?;
         self.text.extend_from_slice(&chunk[..size]);
         self.is_over = size == 0;
-        !self.is_over
+        Ok(!self.is_over)
     }
 }
 

@@ -21,7 +21,7 @@ use super::super::messages::{
     HashKvRequest, HashKvResponse, HashRequest, HashResponse, LeaderKey, LeaderRequest,
     LeaderResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest, LeaseLeasesResponse,
     LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
-    LockRequest, LockResponse, Member, MemberAddRequest, MemberAddResponse, MemberListRequest,
+    LockRequest, LockResponse, MemberAddRequest, MemberAddResponse, MemberListRequest,
     MemberListResponse, MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest,
     MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse, MoveLeaderRequest,
     MoveLeaderResponse, ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse,
@@ -50,9 +50,6 @@ mask_headers!(
     DowngradeResponse,
     LeaderResponse,
     LockResponse,
-    MemberPromoteResponse,
-    MemberRemoveResponse,
-    MemberUpdateResponse,
     MoveLeaderResponse,
     ProclaimResponse,
     ResignResponse,
@@ -83,35 +80,6 @@ impl Masked for HashKvResponse {
     fn masked_text(text: &str) -> String {
         let text = without_values(&masked_text(text), "hash");
         without_fields(&text, "hash_revision")
-    }
-}
-
-impl Masked for MemberAddResponse {
-    fn masked(self) -> Self {
-        panic!("a member was added: {self:?}")
-    }
-}
-
-impl Masked for MemberListResponse {
-    fn masked(mut self) -> Self {
-        masked(&mut self.header);
-        for member in &mut self.members {
-            *member = Member {
-                peer_urls: vec![String::new(); member.peer_urls.len()],
-                client_urls: vec![String::new(); member.client_urls.len()],
-                is_learner: member.is_learner,
-                ..Member::default()
-            };
-        }
-        self
-    }
-
-    fn masked_text(text: &str) -> String {
-        let fields = ["ID", "name", "peerURLs", "clientURLs"];
-        let text = masked_text(text);
-        fields
-            .iter()
-            .fold(text, |text, it| without_values(&text, it))
     }
 }
 
@@ -406,7 +374,7 @@ impl Services {
     }
 
     /// Who is first in the line of this name.
-    async fn first(&mut self, name: &[u8]) -> Result<Option<KeyValue>, Ended> {
+    pub(super) async fn first(&mut self, name: &[u8]) -> Result<Option<KeyValue>, Ended> {
         let range = RangeRequest {
             key: [name, b"/"].concat().into(),
             range_end: [name, b"0"].concat().into(),
@@ -446,8 +414,9 @@ impl Services {
             }
             7 | 8 => {
                 let path = "/v3electionpb.Election/Leader";
-                let asked = LeaderRequest { name };
+                let asked = LeaderRequest { name: name.clone() };
                 self.ask::<_, LeaderResponse>(path, &asked).await?;
+                self.observe(draw, name).await?;
             }
             _ => {
                 let leader = self.leader_key(draw, name).await?;
@@ -499,6 +468,10 @@ impl Services {
         match draw.below(20) {
             0..7 => self.alarm(draw).await,
             7..9 => {
+                self.health().await?;
+                if draw.one_in(2) {
+                    self.snapshot().await?;
+                }
                 self.ask::<_, StatusResponse>(STATUS, &StatusRequest {})
                     .await
             }

@@ -8,7 +8,9 @@
 mod lines;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
@@ -103,6 +105,28 @@ async fn programs_with_leases_and_watches_in_json_get_what_etcd_s_gateway_gives(
     compare_programs::<Watched>(true, 8).await;
 }
 
+/// So that the steps it takes are found and told.
+#[tokio::test]
+async fn a_line_of_a_watch_that_does_not_come_is_a_difference() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut side = Side {
+        calls: Calls::Lines {
+            address: silent.local_addr().unwrap(),
+            open: BTreeMap::new(),
+            next: EVERYTHING,
+        },
+        renewals: None,
+        events: BTreeMap::new(),
+        patience: Duration::from_millis(1),
+    };
+    let asked = WatchCreateRequest::default();
+    side.ask_for(&asked);
+    let created = side.created(&asked).await;
+    assert!(matches!(created, Err(Ended::Differs(_))));
+    let read = side.read(EVERYTHING).await;
+    assert!(matches!(read, Err(Ended::Differs(_))));
+}
+
 /// Both, with the watches of a program and a stream of renewals at each.
 struct Watched {
     pair: Pair,
@@ -130,8 +154,8 @@ struct Side {
     calls: Calls,
     renewals: Option<Stream>,
     events: BTreeMap<i64, Vec<Told>>,
-    /// Whether the two have differed before: then each waits for less long.
-    is_shrinking: bool,
+    /// For how long it waits for a message.
+    patience: Duration,
 }
 
 /// How watches are asked for.
@@ -168,7 +192,7 @@ impl Kind for Watched {
             },
             renewals: None,
             events: BTreeMap::new(),
-            is_shrinking: false,
+            patience: PATIENCE / 2,
         };
         Self {
             sides: pair.addresses.map(side),
@@ -188,7 +212,8 @@ impl Kind for Watched {
         let ran = self.run_from_the_beginning(program, steps).await;
         if let Err(Ended::Differs(_)) = &ran {
             for side in &mut self.sides {
-                side.is_shrinking = true;
+                // The steps that it takes are found by trying.
+                side.patience = PATIENCE / 20;
             }
         }
         ran
@@ -451,11 +476,10 @@ impl Watched {
             let theirs = self.sides[0].told(*id);
             same(&self.sides[1].told(*id), &theirs, "events", &scope.asked)?;
             let plain: Vec<Event> = theirs.into_iter().map(without_previous).collect();
-            assert!(
-                plain.iter().eq(expected),
-                "watch {id} of {:?}: {plain:?}",
-                scope.asked
-            );
+            if !plain.iter().eq(expected) {
+                let told = format!("watch {id} of {:?} is told {plain:?}", scope.asked);
+                return Err(Ended::Differs(told));
+            }
         }
         Ok(current)
     }
@@ -505,10 +529,13 @@ impl Side {
         let number = match &mut self.calls {
             Calls::Messages(_) => None,
             Calls::Lines { open, next, .. } => {
-                let (status, head) = open.get_mut(next).unwrap().head();
-                assert_eq!(status, 200, "{asked:?}: {head}");
+                let call = open.get_mut(next).unwrap();
+                call.set_patience(self.patience);
                 *next += 1;
-                Some(*next - 1)
+                match call.try_head().map_err(silence)? {
+                    (200, _) => Some(*next - 1),
+                    (_, head) => return Err(Ended::Differs(format!("{asked:?}: {head}"))),
+                }
             }
         };
         let answer = self.answer(number.unwrap_or_default()).await?;
@@ -552,12 +579,8 @@ impl Side {
     async fn read(&mut self, number: i64) -> Result<Option<Answer>, Ended> {
         let (response, texts, id) = match &mut self.calls {
             Calls::Messages(stream) => {
-                let wait = match self.is_shrinking {
-                    true => PATIENCE / 20,
-                    false => PATIENCE / 2,
-                };
                 let next = stream.as_mut().unwrap().next::<WatchResponse>();
-                let Ok(next) = tokio::time::timeout(wait, next).await else {
+                let Ok(next) = tokio::time::timeout(self.patience, next).await else {
                     return Err(Ended::Differs("nothing came".to_owned()));
                 };
                 let response = next.map_err(|end| Ended::Differs(format!("it ended: {end:?}")))?;
@@ -568,10 +591,13 @@ impl Side {
                 (response, texts, id)
             }
             Calls::Lines { open, .. } => {
-                let line = open.get_mut(&number).unwrap().line();
-                let line = line.ok_or_else(|| Ended::Differs("it ended".to_owned()))?;
+                let call = open.get_mut(&number).unwrap();
+                call.set_patience(self.patience);
+                let ended = |how: &str| Ended::Differs(format!("it ended: {how}"));
+                let line = call.try_line().map_err(silence)?;
+                let line = line.ok_or_else(|| ended("no more lines"))?;
                 let (head, texts) = events_of(&line);
-                let response = lines::read(&line);
+                let response = lines::read(&line).ok_or_else(|| ended(&line))?;
                 if texts.is_empty() {
                     return Ok(Some((response.masked(), masked_text(&head))));
                 }
@@ -633,6 +659,11 @@ impl Scope {
         };
         is_in && !asked.filters.contains(&(unwanted as i32)) && mod_revision(event) >= self.from
     }
+}
+
+/// A line that does not come is a difference as any other.
+fn silence(error: io::Error) -> Ended {
+    Ended::Differs(format!("nothing came: {error}"))
 }
 
 fn mod_revision(event: &Event) -> i64 {

@@ -32,15 +32,14 @@ pub(super) fn events_of(line: &str) -> (String, Vec<String>) {
     (head.to_owned(), events)
 }
 
-/// What a line says.
-pub(super) fn read(line: &str) -> WatchResponse {
+/// What a line says; `None` if it is how the watch ended.
+pub(super) fn read(line: &str) -> Option<WatchResponse> {
     let parsed: Value = serde_json::from_str(line).unwrap();
-    let result = parsed.get("result");
-    let result = result.unwrap_or_else(|| panic!("a watch ended: {line}"));
+    let result = parsed.get("result")?;
     let flag = |name: &str| result[name].as_bool().unwrap_or_default();
     let events = result["events"].as_array();
     let text = |name: &str| result[name].as_str().unwrap_or_default().to_owned();
-    WatchResponse {
+    Some(WatchResponse {
         header: Some(ResponseHeader {
             revision: number(&result["header"], "revision"),
             ..ResponseHeader::default()
@@ -52,7 +51,7 @@ pub(super) fn read(line: &str) -> WatchResponse {
         cancel_reason: text("cancel_reason"),
         fragment: flag("fragment"),
         events: events.into_iter().flatten().map(event).collect(),
-    }
+    })
 }
 
 fn event(of: &Value) -> Event {

@@ -1,0 +1,153 @@
+//! Whom the port lets in under TLS, and what the log says of those that it does not.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+use super::EtcdCluster;
+use crate::harness::{PATIENCE, eventually};
+
+const LOGGED: (&str, &str) = ("LEASEHOLD_LOG_FILTER", "info");
+
+type Shown = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// What was issued for `name`.
+fn issued(cluster: &EtcdCluster, name: &str) -> Shown {
+    let file = |kind: &str| cluster.cluster.pki.file(&format!("{name}.{kind}"));
+    (
+        CertificateDer::from_pem_file(file("pem")).unwrap(),
+        PrivateKeyDer::from_pem_file(file("key")).unwrap(),
+    )
+}
+
+/// A page as a client reads it that knows these versions and shows this, and the version that both took.
+fn page(
+    cluster: &EtcdCluster,
+    versions: &[&'static SupportedProtocolVersion],
+    shown: Option<Shown>,
+) -> std::io::Result<(Option<ProtocolVersion>, String)> {
+    let mut roots = RootCertStore::empty();
+    let ca = cluster.cluster.pki.file("client-ca.pem");
+    roots
+        .add(CertificateDer::from_pem_file(ca).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match shown {
+        Some((certificate, key)) => builder
+            .with_client_auth_cert(vec![certificate], key)
+            .unwrap(),
+        None => builder.with_no_client_auth(),
+    };
+    let port = cluster.ports[0];
+    let name = ServerName::from(port.ip());
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(port)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = StreamOwned::new(connection, stream);
+    write!(
+        stream,
+        "GET /version HTTP/1.1\r\nHost: {port}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok((stream.conn.protocol_version(), page))
+}
+
+/// Waits until the log names the refusal of a client for this reason.
+fn is_said(cluster: &EtcdCluster, reason: &str) {
+    eventually(reason, || {
+        let said = cluster.cluster.nodes[0].log_text();
+        let mut lines = said.lines();
+        lines
+            .any(|line| line.contains("client of the etcd port refused") && line.contains(reason))
+            .then_some(())
+    });
+}
+
+/// What a client of old says first: that it knows TLS 1.1 and no later version.
+fn hello_of_tls_11() -> Vec<u8> {
+    let ciphers = [0xc0, 0x14, 0xc0, 0x0a, 0x00, 0x35, 0x00, 0x2f];
+    let body = [
+        &[3, 2][..],
+        &[7; 32],
+        &[0, 0, 8],
+        &ciphers,
+        &[1, 0],
+        &[0, 0],
+    ]
+    .concat();
+    let length = u8::try_from(body.len()).unwrap();
+    let message = [&[1, 0, 0, length][..], &body].concat();
+    [&[22, 3, 1, 0, length + 4][..], &message].concat()
+}
+
+#[test]
+fn tls_1_2_and_1_3_are_taken_and_an_older_one_is_refused_with_a_line_in_the_log() {
+    let cluster = EtcdCluster::start(1, &[LOGGED]);
+    for (versions, taken) in [
+        (&[&TLS12][..], ProtocolVersion::TLSv1_2),
+        (&[&TLS13], ProtocolVersion::TLSv1_3),
+        (&[&TLS12, &TLS13], ProtocolVersion::TLSv1_3),
+    ] {
+        let (version, page) = page(&cluster, versions, None).unwrap();
+        assert_eq!(version, Some(taken));
+        assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    }
+    let refused = |port: SocketAddr| {
+        let mut stream = TcpStream::connect(port).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&hello_of_tls_11()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    };
+    let answer = refused(cluster.ports[0]);
+    // A fatal alert.
+    assert_eq!((answer[0], answer[5]), (21, 2), "{answer:?}");
+    is_said(&cluster, "the client knows neither TLS 1.2 nor 1.3");
+}
+
+#[test]
+fn a_client_that_is_not_listed_or_whose_certificate_is_another_authority_s_is_refused_with_a_line()
+{
+    let names = [("LEASEHOLD_TLS_ETCD_ALLOWED_SANS", "good"), LOGGED];
+    let mut cluster = EtcdCluster::prepare(1, &names);
+    cluster.cluster.pki.issue("--client", "good", &[]);
+    cluster.cluster.start_and_settle();
+    let both = [&TLS12, &TLS13];
+    let served = page(&cluster, &both, Some(issued(&cluster, "good"))).unwrap();
+    assert!(served.1.starts_with("HTTP/1.1 200"), "{served:?}");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(vec!["good".to_owned()]).unwrap();
+    let own = own.self_signed(&key).unwrap().der().clone();
+    let own_key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    for (shown, reason) in [
+        (
+            Some(issued(&cluster, "tester")),
+            "not listed in tls.etcd.allowed_sans",
+        ),
+        (None, "the client's certificate: peer sent no certificates"),
+        (
+            Some((own, own_key)),
+            "the client's certificate: invalid peer certificate",
+        ),
+    ] {
+        // Under TLS 1.3 it may learn that only as it reads, and then the connection ends.
+        if let Ok((_, page)) = page(&cluster, &both, shown) {
+            assert_eq!(page, "", "{reason}");
+        }
+        is_said(&cluster, reason);
+    }
+}
