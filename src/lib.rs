@@ -12,7 +12,7 @@
 //! let options = ConnectOptions::new().with_tls(tls);
 //! let client = Client::connect(["10.0.0.1:7400"], Some(options)).await?;
 //! let got = client.get("color", None).await?;
-//! println!("{:?}, served by {:?}", got.value(), got.header().read);
+//! println!("{:?}, served by {:?}", got.value(), got.header.read);
 //! # Ok(())
 //! # }
 //! ```

@@ -214,7 +214,7 @@ async fn read(
                 let options = GetOptions::new().with_endpoint(at.clone());
                 let found = client.get(KEY, Some(options)).await?;
                 taken.record(asked.elapsed());
-                let read = found.header().read;
+                let read = found.header.read;
                 local += u64::from(read.is_some_and(|it| it.path == ReadPath::ReadLease));
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;

@@ -9,7 +9,7 @@ use crate::types::NodeId;
 
 /// Errors: why a request failed, and whether it took effect.
 ///
-/// `Display` is a sentence for people; programs use [`Error::kind`].
+/// `Display` is a sentence for people; programs match on [`Error::kind`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     /// What went wrong.
@@ -290,21 +290,6 @@ impl Error {
             detail: detail.into(),
             tries: None,
         }
-    }
-
-    /// What went wrong.
-    pub fn kind(&self) -> &ErrorKind {
-        &self.kind
-    }
-
-    /// Whether the request took effect.
-    pub fn outcome(&self) -> Outcome {
-        self.outcome
-    }
-
-    /// How often the SDK tried before it gave up; `None` if nothing was tried again.
-    pub fn tries(&self) -> Option<Tries> {
-        self.tries
     }
 
     /// The stable name of the kind.

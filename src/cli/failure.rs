@@ -85,7 +85,7 @@ impl fmt::Display for Failure {
 
 impl From<api::Error> for Failure {
     fn from(error: api::Error) -> Self {
-        let exit = match (error.outcome(), error.kind()) {
+        let exit = match (error.outcome, &error.kind) {
             (Outcome::Unknown, _) => Exit::Unknown,
             (
                 _,

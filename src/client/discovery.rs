@@ -114,7 +114,7 @@ mod tests {
         let none: [&str; 0] = [];
         let error = Client::connect(none, Some(options)).await.map(drop);
         let error = error.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::ConnectFailed);
+        assert_eq!(error.kind, ErrorKind::ConnectFailed);
         assert!(error.to_string().contains("example.org in time"), "{error}");
     }
 }

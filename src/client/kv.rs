@@ -24,7 +24,7 @@ impl Client {
     /// use leasehold::client::GetOptions;
     ///
     /// let found = client.get("color", None).await?;
-    /// println!("{:?}, served by {:?}", found.value(), found.header().read);
+    /// println!("{:?}, served by {:?}", found.value(), found.header.read);
     ///
     /// let some = client.get("services/", Some(GetOptions::new().with_prefix().with_limit(100))).await?;
     /// println!("{} keys{}", some.kvs.len(), if some.more { " and more" } else { "" });
@@ -123,7 +123,7 @@ impl Client {
     /// use leasehold::client::PutOptions;
     ///
     /// let written = client.put("color", "blue", Some(PutOptions::new().with_prev_kv())).await?;
-    /// println!("at revision {}, in place of {:?}", written.header().revision, written.prev_kv);
+    /// println!("at revision {}, in place of {:?}", written.header.revision, written.prev_kv);
     /// # Ok(())
     /// # });
     /// ```

@@ -44,11 +44,6 @@ impl GetResponse {
         }
     }
 
-    /// The node that answered, its revision, and how the read was served.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
-
     /// The first key found: for a get of one key, that key if it exists.
     pub fn kv(&self) -> Option<&KeyValue> {
         self.kvs.first()
@@ -69,13 +64,6 @@ pub struct PutResponse {
     pub prev_kv: Option<KeyValue>,
 }
 
-impl PutResponse {
-    /// The node that answered, and the revision of this write.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
-}
-
 /// The reply of a [`put_sequential`](crate::client::Client::put_sequential) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequentialPutResponse {
@@ -83,13 +71,6 @@ pub struct SequentialPutResponse {
     pub header: ResponseHeader,
     /// The key that was written.
     pub key: Bytes,
-}
-
-impl SequentialPutResponse {
-    /// The node that answered, and the revision of this write, which created the key.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
 }
 
 /// The reply of a [`delete`](crate::client::Client::delete) that took effect.
@@ -103,13 +84,6 @@ pub struct DeleteResponse {
     pub prev_kvs: Vec<KeyValue>,
 }
 
-impl DeleteResponse {
-    /// The node that answered, and the revision of this write.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
-}
-
 /// The reply of a [`txn`](crate::client::Client::txn) that was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnResponse {
@@ -119,13 +93,6 @@ pub struct TxnResponse {
     pub succeeded: bool,
     /// The results of the executed operations, in their order.
     pub responses: Vec<TxnOpResponse>,
-}
-
-impl TxnResponse {
-    /// The node that answered, and the revision: that of the transaction's changes, if it made any.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
 }
 
 /// The result of a [`create`](crate::client::Client::create), a
@@ -142,25 +109,11 @@ pub struct CasResponse {
     pub current: Option<KeyValue>,
 }
 
-impl CasResponse {
-    /// The node that answered, and the revision.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
-}
-
 /// The reply of a [`compact`](crate::client::Client::compact) that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionResponse {
     /// The node that answered, and the store's revision at that time.
     pub header: ResponseHeader,
-}
-
-impl CompactionResponse {
-    /// The node that answered, and the store's revision at that time.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
 }
 
 /// The status of a node.
@@ -170,13 +123,6 @@ pub struct StatusResponse {
     pub header: ResponseHeader,
     /// Its status.
     pub status: crate::api::StatusResponse,
-}
-
-impl StatusResponse {
-    /// The node that answered.
-    pub fn header(&self) -> &ResponseHeader {
-        &self.header
-    }
 }
 
 /// The error for a reply of another type than its request calls for.

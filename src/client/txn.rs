@@ -160,7 +160,7 @@ impl Client {
     /// ```
     /// # leasehold::client::examples::run(async |client| {
     /// let written = client.put("draft", "text", None).await?;
-    /// let deleted = client.compare_and_delete("draft", written.header().revision).await?;
+    /// let deleted = client.compare_and_delete("draft", written.header.revision).await?;
     /// println!("unchanged until then: {}", deleted.succeeded);
     /// # Ok(())
     /// # });
@@ -202,7 +202,7 @@ impl Client {
     /// # leasehold::client::examples::run(async |client| {
     /// use leasehold::client::CompactionOptions;
     ///
-    /// let now = client.put("color", "blue", None).await?.header().revision;
+    /// let now = client.put("color", "blue", None).await?.header.revision;
     /// let options = CompactionOptions::new().with_physical(); // Waits until the space is free.
     /// client.compact(now, Some(options)).await?;
     /// # Ok(())

@@ -38,7 +38,7 @@ pub(crate) async fn connect(cluster: &Cluster, options: ConnectOptions) -> Clien
 /// That nobody answered in time, which says nothing of why.
 fn is_late(error: &leasehold::api::Error) -> bool {
     matches!(
-        error.kind(),
+        error.kind,
         ErrorKind::DeadlineExceeded | ErrorKind::ConnectFailed | ErrorKind::ConnectionLost
     )
 }
@@ -110,11 +110,7 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     // What she may not, each at every node, however fresh.
     let denied = |result: Result<(), leasehold::api::Error>, what: &str| {
         let error = result.expect_err(what);
-        assert_eq!(
-            *error.kind(),
-            ErrorKind::PermissionDenied,
-            "{what}: {error}"
-        );
+        assert_eq!(error.kind, ErrorKind::PermissionDenied, "{what}: {error}");
     };
     denied(anna.get("b", None).await.map(drop), "get");
     denied(anna.get("", all).await.map(drop), "get all");
@@ -162,7 +158,7 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     }
 
     // A transaction with one forbidden operation in the branch that is not taken.
-    let before = root.get("a/w/2", None).await.unwrap().header().revision;
+    let before = root.get("a/w/2", None).await.unwrap().header.revision;
     let txn = TxnRequest::new()
         .when([Compare::version("a/none", CompareOp::Equal, 0)])
         .and_then([TxnOp::put("a/w/2", "new")])
@@ -170,8 +166,8 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     denied(anna.txn(txn, None).await.map(drop), "txn");
     let after = root.get("a/w/2", None).await.unwrap();
     assert_eq!(after.value().unwrap(), "hers", "nothing of it was done");
-    assert_eq!(after.header().revision, before);
-    assert!(session.header().revision <= before);
+    assert_eq!(after.header.revision, before);
+    assert!(session.header.revision <= before);
 
     // Leases are theirs who granted them.
     let granted = anna
@@ -200,12 +196,12 @@ async fn a_user_does_what_is_granted_and_nothing_else_and_every_node_says_so() {
     // The certificate's name is no user, and is told so.
     let nobody = cluster.client().await;
     let error = nobody.get("a/1", None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unauthenticated, "{error}");
     let error = nobody.put("a/w/1", "x", None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unauthenticated, "{error}");
     // A wrong password gets nobody in.
     let error = turned_away(&cluster, &as_user(&cluster, "anna", "not hers")).await;
-    assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unauthenticated, "{error}");
     let said = error.to_string();
     assert!(said.starts_with("wrong user name or password"), "{said}");
 
@@ -256,7 +252,7 @@ async fn a_watch_ends_at_every_node_when_it_may_not_be_read_any_more() {
             .await
             .unwrap();
         let refused = anna.watch("b", None).await.map(drop).unwrap_err();
-        assert_eq!(*refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+        assert_eq!(refused.kind, ErrorKind::PermissionDenied, "{refused}");
         let wanted = WatchOptions::new().with_prefix();
         let watcher = anna.watch("a/", Some(wanted)).await.unwrap();
         watchers.push((anna, watcher));
@@ -283,7 +279,7 @@ async fn a_watch_ends_at_every_node_when_it_may_not_be_read_any_more() {
                 Ok(WatchEvent::Events { events, .. }) => panic!("told of {events:?}"),
                 Ok(_) => {}
                 Err(error) => {
-                    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+                    assert_eq!(error.kind, ErrorKind::PermissionDenied, "{error}");
                     break;
                 }
             }
@@ -324,7 +320,7 @@ async fn a_token_has_its_time_and_a_client_with_a_password_does_not_notice() {
             other => assert!(started.elapsed() < PATIENCE, "{:?}", other.err()),
         }
     };
-    assert_eq!(*refused.kind(), ErrorKind::Unauthenticated);
+    assert_eq!(refused.kind, ErrorKind::Unauthenticated);
     let mut expired = 0;
     let started = Instant::now();
     // Every token that was given at the beginning has ended by then.
@@ -345,7 +341,7 @@ async fn a_token_has_its_time_and_a_client_with_a_password_does_not_notice() {
         };
         match by_token.await {
             Err(error) if !is_late(&error) => {
-                assert_eq!(*error.kind(), ErrorKind::TokenExpired, "{error}");
+                assert_eq!(error.kind, ErrorKind::TokenExpired, "{error}");
                 expired += 1;
             }
             _ => {}
@@ -358,7 +354,7 @@ async fn a_token_has_its_time_and_a_client_with_a_password_does_not_notice() {
         .await
         .unwrap();
     let error = anna.get("a/1", None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unauthenticated, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -377,7 +373,7 @@ async fn a_password_is_in_no_log_and_on_no_disk_and_what_was_done_is_written_dow
     assert!(anna.get("secret/key", None).await.is_err());
     let wrong = as_user(&cluster, "anna", "canary-of-nobody-9c44");
     let error = turned_away(&cluster, &wrong).await;
-    assert_eq!(*error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unauthenticated, "{error}");
 
     let (word, other) = (
         cluster.folder.path().join("p"),
@@ -629,7 +625,7 @@ async fn who_is_revoked_is_cut_off_and_who_is_not_listed_is_not_let_in() {
     let started = Instant::now();
     loop {
         match tester.put("k", "v", None).await {
-            Err(error) if error.kind() == &ErrorKind::TlsHandshake => break,
+            Err(error) if error.kind == ErrorKind::TlsHandshake => break,
             _ => {}
         }
         assert!(started.elapsed() < PATIENCE, "who is revoked goes on");

@@ -32,7 +32,7 @@ pub(crate) async fn hand_over(client: &Client) -> bool {
     let began = Instant::now();
     let leads = async || {
         let read = client.get("who-leads", None).await.unwrap();
-        read.header().leader_id
+        read.header.leader_id
     };
     let old = leads().await;
     while let Err(error) = client.move_leader(None).await {

@@ -23,7 +23,7 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
     let key = |length| "k".repeat(length);
 
     let error = client.put("", "v", None).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("the key is empty"), "{error}");
 
     let error = client
@@ -31,10 +31,10 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
         .await
         .unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        matches!(error.kind, ErrorKind::RequestTooLarge { .. }),
         "{error}"
     );
-    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert_eq!(error.outcome, Outcome::NotApplied);
     client
         .put(key(limits.key_bytes_max), "v", None)
         .await
@@ -43,7 +43,7 @@ async fn keys_and_values_outside_the_limits_are_refused_and_took_no_effect() {
     let value = vec![7; limits.value_bytes_max + 1];
     let error = client.put("big", value, None).await.unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        matches!(error.kind, ErrorKind::RequestTooLarge { .. }),
         "{error}"
     );
     assert_eq!(client.get("big", None).await.unwrap().count, Some(0));
@@ -187,7 +187,7 @@ async fn refusal(connect: impl AsyncFn() -> Result<Client, leasehold::api::Error
         let said = error.to_string();
         // A node that stands still says nothing of who is let in.
         let is_late = matches!(
-            error.kind(),
+            error.kind,
             ErrorKind::ConnectFailed | ErrorKind::DeadlineExceeded
         ) && (said.contains("in time") || said.contains("stopped responding"));
         if !is_late {
@@ -516,6 +516,26 @@ fn a_node_whose_own_certificate_is_of_another_authority_does_not_start() {
     fs::write(&config, good).unwrap();
     cluster.start_all();
     cluster.wait_for_lease();
+}
+
+/// The kernel keeps no files for others there, whoever asks.
+#[test]
+fn a_data_directory_that_cannot_be_made_is_named_with_its_setting_and_line() {
+    let mut cluster = Cluster::prepare(1);
+    let good = fs::read_to_string(&cluster.nodes[0].config).unwrap();
+    let own = cluster.nodes[0].data_dir.display().to_string();
+    let is_own = |line: &str| line.starts_with("data_dir");
+    let line = good.lines().position(is_own).unwrap() + 1;
+    for directory in ["/proc/1/x", "/sys/x"] {
+        let elsewhere = good.replace(&format!("\"{own}\""), &format!("\"{directory}\""));
+        assert_ne!(elsewhere, good);
+        fs::write(&cluster.nodes[0].config, elsewhere).unwrap();
+        let _ = fs::remove_file(&cluster.nodes[0].log);
+        let said = refused_start(&mut cluster, 0);
+        let place = format!("n1.toml:{line}: node.data_dir: ");
+        assert!(said.contains(&place), "{said}");
+        assert!(said.contains(directory), "{said}");
+    }
 }
 
 #[test]

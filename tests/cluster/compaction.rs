@@ -100,7 +100,7 @@ async fn a_physical_compaction_gives_the_space_back_on_every_node() {
     }
     let error = client.compact(last, Some(physical())).await.unwrap_err();
     let compact_revision = last;
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,7 +122,7 @@ async fn history_older_than_the_retention_goes_by_itself_whoever_leads() {
     gone(second, &cluster.nodes);
     let past = |revision| Some(GetOptions::new().with_revision(revision));
     let error = client.get("k", past(first)).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Compacted { .. }));
+    assert!(matches!(error.kind, ErrorKind::Compacted { .. }));
     let kept = client.get("k", None).await.unwrap();
     assert_eq!(kept.value().unwrap(), "2");
 
@@ -155,7 +155,7 @@ async fn only_as_many_revisions_are_kept_as_the_configuration_says() {
     assert_eq!(kept.value().unwrap(), "14");
     let error = client.get("k", at(last - 6)).await.unwrap_err();
     let compact_revision = last - 5;
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
 }
 
 /// The storage engine merges tables and makes new ones on threads of its own. On one thread writes

@@ -32,8 +32,8 @@ async fn read_at(client: &Client, node: &Node, consistency: Consistency) -> Resu
     let endpoint = node.client.to_string();
     let read = client.call_at(endpoint, read(), consistency).await;
     read.map(|_| ()).map_err(|error| {
-        assert_eq!(error.outcome(), Outcome::NotApplied);
-        error.kind().clone()
+        assert_eq!(error.outcome, Outcome::NotApplied);
+        error.kind
     })
 }
 
@@ -49,8 +49,8 @@ async fn refuses_as_corrupt(
     loop {
         let asked = client.call_at(node.client.to_string(), request.clone(), consistency);
         let error = asked.await.expect_err("its state is not served");
-        if error.kind() == &ErrorKind::Corrupt {
-            assert_eq!(error.outcome(), Outcome::NotApplied);
+        if error.kind == ErrorKind::Corrupt {
+            assert_eq!(error.outcome, Outcome::NotApplied);
             return;
         }
         assert!(began.elapsed() < PATIENCE, "{consistency:?}: {error}");

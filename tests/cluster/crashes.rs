@@ -155,10 +155,10 @@ async fn write_until_stopped(client: Client, writer: u64, ledger: Arc<Ledger>, b
                     .acknowledged
                     .lock()
                     .unwrap()
-                    .push((key, put.header().revision));
+                    .push((key, put.header.revision));
                 ledger.last_acknowledged.fetch_max(now, Ordering::SeqCst);
             }
-            Err(error) => match error.outcome() {
+            Err(error) => match error.outcome {
                 Outcome::NotApplied => ledger.refused.lock().unwrap().push(key),
                 Outcome::Applied => panic!("an error for a write that was applied: {error}"),
                 Outcome::Unknown => {
@@ -189,7 +189,7 @@ async fn all_nodes_killed_at_once_come_back_with_everything_acknowledged() {
     for number in 0..200 {
         let key = format!("k/{number}");
         let put = client.put(key.clone(), "v", None).await.unwrap();
-        writes.push((key, put.header().revision));
+        writes.push((key, put.header.revision));
     }
     for node in &mut cluster.nodes {
         node.kill();

@@ -234,10 +234,10 @@ async fn one_watch_more_than_a_connection_may_have_is_refused_until_another_ends
         // Where nobody answered so soon, nobody said why; and after a connection that was given up for
         // its silence all begin anew.
         match watched {
-            Err(error) if matches!(error.kind(), ErrorKind::SlowDown { .. }) => break error,
+            Err(error) if matches!(error.kind, ErrorKind::SlowDown { .. }) => break error,
             Ok(()) => {}
             Err(error) => {
-                let is_late = error.kind() == &ErrorKind::DeadlineExceeded;
+                let is_late = error.kind == ErrorKind::DeadlineExceeded;
                 assert!(is_late || error.is_retryable(), "{error}");
             }
         }
@@ -247,7 +247,7 @@ async fn one_watch_more_than_a_connection_may_have_is_refused_until_another_ends
         error.to_string().contains("watch.max_per_connection"),
         "{error}"
     );
-    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert_eq!(error.outcome, Outcome::NotApplied);
     // Another connection has room of its own, and those that are open lose nothing.
     let other = cluster.client().await;
     other.watch("k", None).await.unwrap();
@@ -296,13 +296,13 @@ async fn answers_that_no_reply_can_hold_are_refused_before_anything_is_done() {
     for ops in [both.to_vec(), vec![over("a"), over("b")], vec![gone]] {
         let txn = TxnRequest::new().and_then(ops);
         let error = client.txn(txn, None).await.unwrap_err();
-        let kind = error.kind();
+        let kind = &error.kind;
         assert!(
             matches!(kind, ErrorKind::RequestTooLarge { limit, actual } if actual > limit)
                 || matches!(kind, ErrorKind::ResponseTooLarge { limit, actual } if actual > limit),
             "{error}"
         );
-        assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+        assert_eq!(error.outcome, Outcome::NotApplied, "{error}");
     }
     // A range that is too large for one reply is a part, says so, and never less than one key.
     let all = GetOptions::new().with_prefix();
@@ -335,13 +335,13 @@ async fn json_is_read_as_the_type_that_is_asked_for_or_the_error_names_key_and_t
         .get_json::<Vec<u8>>("scores", None)
         .await
         .unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
     for part in ["\"scores\"", "Vec<u8>"] {
         assert!(error.detail.contains(part), "{error}");
     }
     let unfit = BTreeMap::from([((1, 2), 3)]);
     let error = client.put_json("scores", &unfit, None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(error.kind, ErrorKind::InvalidArgument, "{error}");
     let after = client.get("scores", None).await.unwrap();
     assert_eq!(after.kvs, raw.kvs, "nothing was written");
 }

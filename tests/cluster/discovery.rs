@@ -160,7 +160,7 @@ async fn a_node_waits_for_dns_to_name_its_cluster_and_clients_find_it_there() {
         .await
         .map(drop)
         .unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::ConnectFailed);
+    assert_eq!(error.kind, ErrorKind::ConnectFailed);
     assert!(
         error
             .to_string()

@@ -192,7 +192,7 @@ async fn go_on_with(cluster: &mut Cluster, older: Vec<(usize, PathBuf)>, first: 
             assert_eq!(cluster.nodes[other].metric(ALARM), 0.0);
             let endpoint = cluster.nodes[other].client.to_string();
             let asked = client.call_at(endpoint, read(), Consistency::Linearizable);
-            let error = asked.await.err().map(|error| error.kind().clone());
+            let error = asked.await.err().map(|error| error.kind);
             assert_ne!(error, Some(ErrorKind::Corrupt));
         }
     }

@@ -36,7 +36,7 @@ async fn what_a_program_wrote_is_there_when_it_starts_again() {
     let mut found = client.get("color", None).await.unwrap();
     assert_eq!(found.value().unwrap(), "blue");
     // Alone, it leads, and needs no one else to read.
-    while found.header().read.as_ref().unwrap().path != ReadPath::Lease {
+    while found.header.read.as_ref().unwrap().path != ReadPath::Lease {
         found = client.get("color", None).await.unwrap();
     }
     node.shutdown().await;
@@ -50,7 +50,7 @@ async fn a_directory_has_one_node_at_a_time() {
         panic!("two nodes have one directory");
     };
     assert!(
-        matches!(error, EmbedError::Start(StartError::DataDir(_))),
+        matches!(error, EmbedError::Start(StartError::DataDir { .. })),
         "{error}"
     );
     // The first has lost nothing by it.
@@ -112,7 +112,7 @@ async fn settings_are_those_of_a_configuration_file() {
     client.put("fits", vec![7; 2_048], None).await.unwrap();
     let error = client.put("large", vec![7; 2_049], None).await.unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::RequestTooLarge { .. }),
+        matches!(error.kind, ErrorKind::RequestTooLarge { .. }),
         "{error}"
     );
     node.shutdown().await;

@@ -16,10 +16,10 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
 
     let put = client.put("color", "red", None).await.unwrap();
     assert!(
-        put.header().revision > 1,
+        put.header.revision > 1,
         "a first write raises the revision of an empty store"
     );
-    assert_eq!(put.header().read, None);
+    assert_eq!(put.header.read, None);
     let put = client
         .put("color", "blue", Some(PutOptions::new().with_prev_kv()))
         .await
@@ -34,20 +34,20 @@ async fn three_processes_take_writes_and_serve_reads_under_the_lease() {
     };
     assert_eq!(kv.value.as_ref(), b"blue");
     assert_eq!(kv.version, 2);
-    assert_eq!(kv.mod_revision, put.header().revision);
-    assert_eq!(kv.create_revision, put.header().revision - 1);
-    let read = get.header().read.expect("a read says how it was served");
+    assert_eq!(kv.mod_revision, put.header.revision);
+    assert_eq!(kv.create_revision, put.header.revision - 1);
+    let read = get.header.read.expect("a read says how it was served");
     assert!(read.applied_index >= read.read_index);
     assert!(!read.lease_remaining.is_zero());
     assert_eq!(
-        get.header().leader_id,
-        Some(get.header().member_id),
+        get.header.leader_id,
+        Some(get.header.member_id),
         "only the leader has a lease"
     );
 
     let quorum = GetOptions::new().with_consistency(Consistency::LinearizableQuorum);
     let get = client.get("color", Some(quorum)).await.unwrap();
-    assert_eq!(get.header().read.unwrap().path, ReadPath::ReadIndex);
+    assert_eq!(get.header.read.unwrap().path, ReadPath::ReadIndex);
     assert_eq!(get.kvs[0].value.as_ref(), b"blue");
 
     for number in 0..5 {
@@ -169,7 +169,7 @@ async fn leased_get(client: &Client, key: &str) -> GetResponse {
     let started = Instant::now();
     loop {
         let get = client.get(key, None).await.unwrap();
-        if get.header().read.unwrap().path == ReadPath::Lease {
+        if get.header.read.unwrap().path == ReadPath::Lease {
             return get;
         }
         assert!(
@@ -225,12 +225,12 @@ async fn leadership_moves_on_request_and_writes_go_on() {
     let started = Instant::now();
     loop {
         let before = client.put("b", "", None).await.unwrap();
-        let old = before.header().leader_id.unwrap();
+        let old = before.header.leader_id.unwrap();
         let is_acknowledged = hand_over(&client).await;
         let after = client.put("b", "", None).await.unwrap();
-        let (term, then) = (before.header().raft_term, after.header().raft_term);
+        let (term, then) = (before.header.raft_term, after.header.raft_term);
         assert!(then > term, "{term}, then {then}");
-        if after.header().leader_id != Some(old) {
+        if after.header.leader_id != Some(old) {
             if is_acknowledged {
                 break;
             }
@@ -326,7 +326,7 @@ async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
     let got = loop {
         let got = client.get("a", Some(lease_only.clone())).await;
         let by_follower = |get: &GetResponse| {
-            let header = get.header();
+            let header = &get.header;
             header.leader_id != Some(header.member_id)
         };
         // Whoever has lost the leader may ask a follower, which answers by its leader's lease.
@@ -336,8 +336,8 @@ async fn a_lease_only_read_on_a_follower_is_sent_on_to_the_leader() {
         assert!(started.elapsed() < PATIENCE, "no leader answers: {got:?}");
     };
     match got {
-        Ok(get) => assert_eq!(get.header().read.unwrap().path, ReadPath::Lease),
-        Err(error) => assert_eq!(error.kind(), &ErrorKind::LeaseInvalid, "{error}"),
+        Ok(get) => assert_eq!(get.header.read.unwrap().path, ReadPath::Lease),
+        Err(error) => assert_eq!(error.kind, ErrorKind::LeaseInvalid, "{error}"),
     }
 }
 

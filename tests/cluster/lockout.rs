@@ -37,20 +37,20 @@ async fn guess_until_locked_out(client: &Client, name: &str) -> Duration {
     let started = Instant::now();
     loop {
         let error = log_in(client, name, "a guess").await.unwrap_err();
-        if let ErrorKind::SlowDown { retry_after_ms } = error.kind() {
+        if let ErrorKind::SlowDown { retry_after_ms } = error.kind {
             assert_eq!(
                 error.retry_after().map(|wait| wait.as_millis()),
-                Some(u128::from(*retry_after_ms))
+                Some(u128::from(retry_after_ms))
             );
             assert!(
                 error.to_string().contains("wait before the next attempt"),
                 "{error}"
             );
-            return Duration::from_millis(u64::from(*retry_after_ms));
+            return Duration::from_millis(u64::from(retry_after_ms));
         }
         // On a busy machine there may be no time left to try after a wait.
         let is_refused = matches!(
-            error.kind(),
+            error.kind,
             ErrorKind::Unauthenticated | ErrorKind::DeadlineExceeded
         );
         assert!(is_refused || error.is_retryable(), "{error}");
@@ -94,9 +94,9 @@ async fn who_guesses_waits_and_who_has_a_certificate_or_was_there_before_does_no
                 "looked at within {:?} of {wait:?}",
                 told.elapsed()
             ),
-            Err(error) if matches!(error.kind(), ErrorKind::SlowDown { .. }) => break,
+            Err(error) if matches!(error.kind, ErrorKind::SlowDown { .. }) => break,
             Err(error) => {
-                let is_late = error.kind() == &ErrorKind::DeadlineExceeded;
+                let is_late = error.kind == ErrorKind::DeadlineExceeded;
                 assert!(is_late || error.is_retryable(), "{error}");
             }
         }

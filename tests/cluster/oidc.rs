@@ -105,7 +105,7 @@ async fn asked(cluster: &Cluster, options: ConnectOptions) -> Result<(), Error> 
         match answer.await {
             Err(error)
                 if matches!(
-                    error.kind(),
+                    error.kind,
                     ErrorKind::DeadlineExceeded
                         | ErrorKind::ConnectFailed
                         | ErrorKind::ConnectionLost
@@ -125,7 +125,7 @@ async fn a_token_of_the_issuer_names_a_user_and_no_other_token_does() {
     let client = cluster.client_with(by(&good)).await;
     client.put("web/1", "hers", None).await.unwrap();
     let error = client.put("other", "x", None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(error.kind, ErrorKind::PermissionDenied, "{error}");
 
     let (head, _) = good.rsplit_once('.').unwrap();
     let unsigned = json!({ "alg": "none", "kid": "one" }).to_string();
@@ -165,7 +165,7 @@ async fn a_token_of_the_issuer_names_a_user_and_no_other_token_does() {
     ] {
         let error = asked(cluster, by(&token)).await.expect_err(wanted);
         assert!(error.to_string().contains(wanted), "{wanted}: {error}");
-        let is_over = *error.kind() == ErrorKind::TokenExpired;
+        let is_over = error.kind == ErrorKind::TokenExpired;
         assert_eq!(is_over, wanted == "it has expired", "{error}");
     }
 
@@ -221,7 +221,7 @@ async fn a_token_file_is_read_again_and_who_has_no_other_token_sees_no_more() {
             None => panic!("it ends without a word"),
         }
     };
-    assert_eq!(*told.kind(), ErrorKind::TokenExpired, "{told}");
+    assert_eq!(told.kind, ErrorKind::TokenExpired, "{told}");
     client.put("web/2", "b", None).await.unwrap();
     loop {
         match tokio::time::timeout(PATIENCE, kept.next()).await.unwrap() {
@@ -264,7 +264,7 @@ async fn a_token_file_is_read_again_and_who_has_no_other_token_sees_no_more() {
     let refused = loop {
         match client.put("web/4", "d", None).await {
             Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Err(error) if *error.kind() == ErrorKind::Unauthenticated => break error,
+            Err(error) if error.kind == ErrorKind::Unauthenticated => break error,
             Err(error) => panic!("{error}"),
         }
         assert!(began.elapsed() < PATIENCE, "it goes on");

@@ -54,10 +54,10 @@ fn attempt(cluster: &mut Cluster, runtime: &Runtime) -> Result<(), Error> {
         runtime.block_on(write).unwrap()?;
     }
     let refused = refused.expect_err("it is not served before those that came earlier");
-    if !matches!(refused.kind(), ErrorKind::SlowDown { .. }) {
+    if !matches!(refused.kind, ErrorKind::SlowDown { .. }) {
         return Err(refused);
     }
-    assert_eq!(refused.outcome(), Outcome::NotApplied, "{refused}");
+    assert_eq!(refused.outcome, Outcome::NotApplied, "{refused}");
     assert!(refused.to_string().contains("low priority"), "{refused}");
     assert_eq!(node.metric(REFUSED), refused_before + 1.0);
     runtime.block_on(put(&low, "low"))

@@ -29,14 +29,14 @@ async fn a_user_has_so_many_leases_and_others_have_theirs() {
     let refused = refused.unwrap_err();
     let full = ErrorKind::QuotaExceeded { limit: 2 };
     assert_eq!(
-        (refused.kind(), refused.outcome()),
+        (&refused.kind, refused.outcome),
         (&full, Outcome::NotApplied)
     );
     let said = refused.to_string();
     assert!(said.contains("\"anna\" has 2 leases"), "{said}");
     assert!(!refused.is_retryable());
     let both = async || anna.put_with_new_lease("a/w/1", "v", TTL, None).await;
-    assert_eq!(judged(both).await.map(drop).unwrap_err().kind(), &full);
+    assert_eq!(judged(both).await.map(drop).unwrap_err().kind, full);
     root.lease().grant(TTL, None).await.unwrap();
     let leader = cluster.wait_for_lease();
     let counted = "leasehold_requests_total{method=\"lease_grant\",code=\"LH-QUOTA-EXCEEDED\"} ";
@@ -52,7 +52,7 @@ async fn a_user_has_so_many_leases_and_others_have_theirs() {
     cluster.nodes[leader].kill();
     cluster.wait_for_lease();
     let refused = judged(async || anna.lease().grant(TTL, None).await).await;
-    assert_eq!(refused.unwrap_err().kind(), &full);
+    assert_eq!(refused.unwrap_err().kind, full);
     anna.lease().revoke(first.id).await.unwrap();
     anna.lease().grant(TTL, None).await.unwrap();
 }
@@ -82,7 +82,7 @@ async fn a_user_who_asks_too_often_is_told_when_to_come_back_and_others_are_serv
         assert!(began.elapsed() < PATIENCE, "64 at once are never too many");
     };
     let told: &Error = &refused;
-    assert_eq!(told.outcome(), Outcome::NotApplied, "{told}");
+    assert_eq!(told.outcome, Outcome::NotApplied, "{told}");
     assert!(told.retry_after().is_some(), "{told}");
     let said = told.to_string();
     assert!(

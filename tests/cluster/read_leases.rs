@@ -41,12 +41,12 @@ async fn holders_serve_what_was_just_acknowledged_and_are_waited_for_when_they_d
             for _ in 0..3 {
                 let get = client.get("k", Some(at(&cluster, node))).await.unwrap();
                 assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
-                assert!(get.header().revision >= put.header().revision);
+                assert!(get.header.revision >= put.header.revision);
                 let read = read(&get);
                 assert!(read.applied_index >= read.read_index);
                 if read.path == ReadPath::ReadLease {
                     assert!(!read.lease_remaining.is_zero(), "{read:?}");
-                    assert_ne!(get.header().leader_id, Some(get.header().member_id));
+                    assert_ne!(get.header.leader_id, Some(get.header.member_id));
                     *by_lease += 1;
                 }
             }
@@ -77,7 +77,7 @@ async fn leadership_moves_once_its_read_leases_are_back() {
         hand_over(&client).await;
         for node in 0..3 {
             let get = client.get("k", Some(at(&cluster, node))).await.unwrap();
-            assert!(get.header().revision >= put.header().revision);
+            assert!(get.header.revision >= put.header.revision);
             assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
         }
     }
@@ -122,7 +122,7 @@ async fn a_client_beside_a_holder_reads_there_and_elsewhere_once_it_is_told_to_a
     while in_a_row < 50 {
         assert!(began.elapsed() < PATIENCE, "it does not read there");
         let get = client.get("k", None).await.unwrap();
-        let is_there = get.header().leader_id != Some(get.header().member_id);
+        let is_there = get.header.leader_id != Some(get.header.member_id);
         in_a_row = match is_there && read(&get).path == ReadPath::ReadLease {
             true => in_a_row + 1,
             false => 0,
@@ -158,7 +158,7 @@ async fn a_client_beside_a_holder_reads_there_and_elsewhere_once_it_is_told_to_a
     let began = Instant::now();
     let by_leader = async || {
         let get = client.get("k", None).await.unwrap();
-        get.header().leader_id == Some(get.header().member_id)
+        get.header.leader_id == Some(get.header.member_id)
     };
     while !by_leader().await {
         assert!(
@@ -219,7 +219,7 @@ async fn holders_serve_only_what_the_reader_may_read_and_by_no_clock_what_must_n
         .get("b/1", Some(at(&cluster, holder)))
         .await
         .unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    assert_eq!(refused.kind, ErrorKind::PermissionDenied, "{refused}");
     // A read that may be old is not: the read lease costs no more.
     let bounded = Consistency::MaxStaleness(Duration::from_secs(5));
     let bounded = at(&cluster, holder).with_consistency(bounded);
@@ -271,7 +271,7 @@ async fn what_a_watch_showed_anywhere_is_read_at_every_holder_and_a_learner_is_o
         };
         let (put, seen) = tokio::join!(putting, seeing);
         let get = client.get("w", Some(at(&cluster, fourth))).await.unwrap();
-        assert!(get.header().revision >= seen.max(put.unwrap().header().revision));
+        assert!(get.header.revision >= seen.max(put.unwrap().header.revision));
         assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
     }
     assert!(held(&cluster.nodes[fourth]) >= 1.0);

@@ -24,7 +24,7 @@ pub(crate) fn at(cluster: &Cluster, node: usize) -> GetOptions {
 }
 
 pub(crate) fn read(get: &GetResponse) -> ReadInfo {
-    get.header().read.expect("a read says how it was served")
+    get.header.read.expect("a read says how it was served")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn every_node_serves_what_was_just_acknowledged_followers_by_their_leaders
         for (node, followed) in followed.iter_mut().enumerate() {
             let get = client.get("k", Some(at(&cluster, node))).await.unwrap();
             assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
-            assert!(get.header().revision >= put.header().revision);
+            assert!(get.header.revision >= put.header.revision);
             let read = read(&get);
             assert_ne!(read.path, ReadPath::Serializable);
             assert!(read.applied_index >= read.read_index);
@@ -172,7 +172,7 @@ async fn a_state_is_served_while_it_is_young_enough_and_not_longer() {
     let soon = how(Consistency::MaxStaleness(old))
         .map(|options| options.with_timeout(Duration::from_secs(3)));
     let error = client.get("k", soon).await.unwrap_err();
-    assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+    assert_eq!(error.outcome, Outcome::NotApplied, "{error}");
     // Refusing some is no reason to refuse all. (All of this took less than a minute.)
     if started.elapsed() < PATIENCE / 2 {
         let patient = how(Consistency::MaxStaleness(2 * PATIENCE));
@@ -194,10 +194,10 @@ async fn a_read_waits_for_the_revision_that_its_caller_has_seen() {
     let client = client_of(&cluster, (leader + 1) % 3).await;
     for round in 0..20 {
         let put = writer.put("k", format!("{round}"), None).await.unwrap();
-        let seen = put.header().revision;
+        let seen = put.header.revision;
         let options = how(Consistency::Serializable).map(|options| options.with_min_revision(seen));
         let get = client.get("k", options).await.unwrap();
-        assert!(get.header().revision >= seen);
+        assert!(get.header.revision >= seen);
         assert_eq!(get.kvs[0].value.as_ref(), format!("{round}").as_bytes());
         assert_eq!(read(&get).path, ReadPath::Serializable);
     }
@@ -209,11 +209,11 @@ async fn a_read_waits_for_the_revision_that_its_caller_has_seen() {
         let began = Instant::now();
         loop {
             let error = client.get("k", options.clone()).await.unwrap_err();
-            if error.kind() == &ErrorKind::FutureRevision {
+            if error.kind == ErrorKind::FutureRevision {
                 break;
             }
             // Whoever was asked says it shortly before it is too late, unless it stood still then.
-            assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
+            assert_eq!(error.outcome, Outcome::NotApplied, "{error}");
             assert!(began.elapsed() < PATIENCE, "{error}");
         }
     }
@@ -229,7 +229,7 @@ async fn a_hand_over_to_a_node_that_is_gone_leaves_a_leader_with_a_lease() {
     // needed to go on without the target.
     for node in 0..3 {
         let options = how(Consistency::Serializable);
-        let options = options.map(|options| options.with_min_revision(put.header().revision));
+        let options = options.map(|options| options.with_min_revision(put.header.revision));
         let client = client_of(&cluster, node).await;
         client.get("k", options).await.unwrap();
     }
@@ -262,7 +262,7 @@ async fn reads_at_every_node_go_on_while_leadership_moves_about() {
     let cluster = Cluster::start(3);
     let client = cluster.client().await;
     let put = client.put("k", "v", None).await.unwrap();
-    let seen = put.header().revision;
+    let seen = put.header.revision;
     let mut readers = Vec::new();
     let (over, _) = tokio::sync::watch::channel(false);
     for node in 0..3 {
@@ -273,7 +273,7 @@ async fn reads_at_every_node_go_on_while_leadership_moves_about() {
             while !*over.borrow() {
                 let get = reader.get("k", Some(here.clone())).await;
                 let get = get.expect("it waits for a leader");
-                assert!(get.header().revision >= seen);
+                assert!(get.header.revision >= seen);
                 paths.push(read(&get).path);
                 // Who reads without a break leaves nobody the time to elect a leader.
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -65,7 +65,7 @@ async fn turned_away(cluster: &Cluster, name: &str) -> Error {
             client.get("k", None).await
         };
         let error = asked.await.map(drop).expect_err(name);
-        match error.kind() {
+        match error.kind {
             ErrorKind::DeadlineExceeded | ErrorKind::ConnectFailed | ErrorKind::ConnectionLost => {
                 assert!(began.elapsed() < PATIENCE, "{error}");
             }
@@ -153,7 +153,7 @@ async fn a_workload_is_the_user_of_its_spiffe_id_and_other_ids_are_refused_by_na
     let client = cluster.client_with(options(cluster, "web")).await;
     client.put("web/1", "hers", None).await.unwrap();
     let error = client.put("other", "x", None).await.unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert_eq!(error.kind, ErrorKind::PermissionDenied, "{error}");
     for (name, _, reason) in &refused {
         // What is malformed is found before anything is sent, the rest by the node, which says why in its log.
         let error = turned_away(cluster, name).await;

@@ -106,14 +106,14 @@ async fn a_stream_that_cannot_be_read_says_why() {
     client.compact(last, None).await.unwrap();
     let error = rest(&mut stream).await.unwrap_err();
     let compact_revision = last;
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
     assert!(stream.next().await.is_none(), "it is over then");
 
     let at = |revision| client.get_stream("k", Some(prefix().with_revision(revision)));
     let error = rest(&mut at(filled).unwrap()).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
     let error = rest(&mut at(last + 100).unwrap()).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::FutureRevision);
+    assert_eq!(error.kind, ErrorKind::FutureRevision);
     let bad = [
         prefix().with_sort(SortTarget::Value, SortOrder::Ascend),
         prefix().with_sort(SortTarget::Key, SortOrder::Descend),
@@ -122,12 +122,12 @@ async fn a_stream_that_cannot_be_read_says_why() {
     ];
     for options in bad {
         let error = client.get_stream("k", Some(options)).unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
-        assert_eq!(error.outcome(), Outcome::NotApplied);
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        assert_eq!(error.outcome, Outcome::NotApplied);
     }
     let inverted = GetOptions::new().with_range("a");
     let error = client.get("k", Some(inverted)).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
 }
 
 /// A reader that takes one key and then nothing for the rest of the test leaves the connection to

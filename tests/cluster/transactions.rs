@@ -143,7 +143,7 @@ async fn a_counter_raised_by_swaps_counts_each_of_them_once_while_leaders_die() 
                 match raise(&client).await {
                     Ok(true) => drop(raised.fetch_add(1, Ordering::SeqCst)),
                     Ok(false) => {}
-                    Err(error) if error.outcome() == Outcome::NotApplied => {}
+                    Err(error) if error.outcome == Outcome::NotApplied => {}
                     Err(_) => drop(unknown.fetch_add(1, Ordering::SeqCst)),
                 }
             }
@@ -233,7 +233,7 @@ async fn the_shorthands_tell_what_they_met() {
 
     let keep = || Some(PutOptions::new().with_ignore_value().with_prev_kv());
     let error = client.put("k", "", keep()).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::KeyNotFound);
+    assert_eq!(error.kind, ErrorKind::KeyNotFound);
     client.put("k", "kept", None).await.unwrap();
     client.put("k", "", keep()).await.unwrap();
     let found = client.get("k", None).await.unwrap();
@@ -308,7 +308,7 @@ async fn transactions_that_cannot_be_are_refused_by_the_server_too_and_change_no
             let error = judged(async || client.txn(txn.clone(), None).await).await;
             let error = error.unwrap_err();
             assert_eq!(
-                (error.code(), error.outcome()),
+                (error.code(), error.outcome),
                 (code, Outcome::NotApplied),
                 "{error}"
             );
@@ -352,7 +352,7 @@ async fn history_can_be_read_until_it_is_given_up() {
     let done = client.compact(compact_revision, None).await.unwrap();
     assert_eq!(done.header.revision, revisions[2] + 1, "it changes no key");
     let error = client.get("k", at(revisions[0])).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
     assert_eq!(
         client
             .get("k", at(revisions[1]))
@@ -363,16 +363,16 @@ async fn history_can_be_read_until_it_is_given_up() {
         "2"
     );
     let error = client.compact(compact_revision, None).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
     let error = judged(async || client.compact(revisions[2] + 100, None).await).await;
     let error = error.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::FutureRevision);
-    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert_eq!(error.kind, ErrorKind::FutureRevision);
+    assert_eq!(error.outcome, Outcome::NotApplied);
     let error = client.get("k", at(revisions[2] + 100)).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::FutureRevision);
+    assert_eq!(error.kind, ErrorKind::FutureRevision);
     for revision in [0, -1] {
         let error = client.compact(revision, None).await.unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::InvalidArgument);
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
     }
     let past = TxnRequest::new().and_then([
         TxnOp::put("k", "4"),
@@ -383,7 +383,7 @@ async fn history_can_be_read_until_it_is_given_up() {
         }),
     ]);
     let error = client.txn(past, None).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::Compacted { compact_revision });
+    assert_eq!(error.kind, ErrorKind::Compacted { compact_revision });
     assert_eq!(client.get("k", None).await.unwrap().value().unwrap(), "3");
 }
 

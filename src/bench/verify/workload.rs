@@ -300,7 +300,7 @@ impl Shared {
         let mut book = self.book.borrow_mut();
         let fate = match &put {
             Ok(put) => Fate::Written(put.header.revision),
-            Err(error) if error.outcome() == Outcome::NotApplied => Fate::NotApplied,
+            Err(error) if error.outcome == Outcome::NotApplied => Fate::NotApplied,
             // If it took effect, its revision is not known either.
             Err(_) => Fate::Unknown,
         };
@@ -344,7 +344,7 @@ impl Shared {
             },
             Err(error) => {
                 book.audit.give_up_read(begun);
-                let is_leader = *error.kind() == ErrorKind::LeaseInvalid;
+                let is_leader = error.kind == ErrorKind::LeaseInvalid;
                 book.counts.probes_refused += u64::from(is_leader);
                 return is_leader;
             }

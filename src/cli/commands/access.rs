@@ -127,7 +127,7 @@ pub(super) async fn lockout_warning(
                 false => "does not have the role root",
             }
         }
-        Err(error) if *error.kind() == ErrorKind::UserNotFound => "does not exist",
+        Err(error) if error.kind == ErrorKind::UserNotFound => "does not exist",
         _ => return None,
     };
     Some(format!(

@@ -202,7 +202,7 @@ async fn current(connection: &impl Connection) -> Result<ResponseHeader, Failure
 
 /// That history is compacted at just this revision.
 fn is_at(error: &api::Error, revision: i64) -> bool {
-    *error.kind()
+    error.kind
         == ErrorKind::Compacted {
             compact_revision: revision,
         }

@@ -374,7 +374,7 @@ async fn connect<C: Connector>(connector: &C, target: &Target) -> Result<C::Conn
     let mut polls = 0;
     loop {
         match connector.connect(target).await {
-            Err(error) if *error.kind() == ErrorKind::ConnectFailed && POLL * polls < PATIENCE => {
+            Err(error) if error.kind == ErrorKind::ConnectFailed && POLL * polls < PATIENCE => {
                 polls += 1;
                 tokio::time::sleep(POLL).await;
             }

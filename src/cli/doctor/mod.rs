@@ -275,7 +275,7 @@ impl UdpPath {
 
 /// What to do where a cluster with access control refuses who asks; `None` if that is not why.
 fn advice_for_refused(error: &Error) -> Option<&'static str> {
-    match error.kind() {
+    match error.kind {
         ErrorKind::Unauthenticated | ErrorKind::TokenExpired | ErrorKind::UserNotFound => {
             Some(UNKNOWN_USER)
         }
@@ -296,7 +296,7 @@ fn advice_for(error: &Error, addresses: &[SocketAddr]) -> &'static str {
     if let Some(advice) = advice_for_refused(error) {
         return advice;
     }
-    match error.kind() {
+    match error.kind {
         ErrorKind::TlsHandshake if is_another_port => {
             "use the client port (listen.client, 7400 by default), not the peer port"
         }
@@ -600,7 +600,7 @@ fn judge_refusal(
     quorum_reads_work: bool,
     error: &Error,
 ) -> (Level, &'static str) {
-    match error.kind() {
+    match error.kind {
         ErrorKind::Unauthenticated | ErrorKind::TokenExpired | ErrorKind::UserNotFound => {
             (Level::Fail, UNKNOWN_USER)
         }

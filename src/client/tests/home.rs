@@ -43,7 +43,7 @@ fn linearizable_reads_stay_at_the_node_beside_the_client_while_it_serves_them_it
         let client = connect(&authority, &[&home]).await;
         for _ in 0..20 {
             let found = client.get("k", None).await.unwrap();
-            assert_eq!(found.header().member_id, home.id);
+            assert_eq!(found.header.member_id, home.id);
         }
         // Ranges and transactions that only read, too; what only the leader can do goes there.
         let prefix = GetOptions::new().with_prefix();
@@ -70,7 +70,7 @@ fn a_node_that_has_to_ask_the_leader_each_time_is_left_and_tried_again() {
         }
         assert_eq!((home.calls().len(), leader.calls().len()), (8, 0));
         let found = client.get("k", None).await.unwrap();
-        assert_eq!(found.header().member_id, leader.id);
+        assert_eq!(found.header.member_id, leader.id);
         while home.calls().len() < 9 {
             tokio::time::sleep(Duration::from_millis(20)).await;
             client.get("k", None).await.unwrap();
@@ -91,7 +91,7 @@ fn a_read_whose_node_breaks_off_goes_to_the_leader_and_later_ones_come_back() {
             (number != 1).then_some(ReadPath::ReadLease)
         });
         let client = connect(&authority, &[&home]).await;
-        let asked = async || client.get("k", None).await.unwrap().header().member_id;
+        let asked = async || client.get("k", None).await.unwrap().header.member_id;
         assert_eq!(asked().await, home.id);
         assert_eq!(asked().await, leader.id);
         while asked().await != home.id {
@@ -120,7 +120,7 @@ fn a_read_that_its_node_does_not_answer_goes_to_the_leader_while_there_is_time()
             let client = connect(&authority, &[&home]).await;
             for _ in 0..3 {
                 let found = client.get("k", options.clone()).await.unwrap();
-                assert_eq!(found.header().member_id, leader.id);
+                assert_eq!(found.header.member_id, leader.id);
             }
         }
         assert_eq!((home.calls().len(), leader.calls().len()), (2, 6));

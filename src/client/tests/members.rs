@@ -184,7 +184,7 @@ fn a_node_that_knows_too_little_of_users_is_left_for_another() {
             linked.unwrap();
         }
         let found = client.get("k", None).await.unwrap();
-        assert_eq!(found.header().member_id, other.id);
+        assert_eq!(found.header.member_id, other.id);
     });
 }
 
@@ -290,6 +290,6 @@ fn members_that_came_after_it_connected_are_known_to_a_client_before_it_needs_th
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let found = client.get("k", None).await.unwrap();
-        assert_eq!(found.header().member_id, second.id);
+        assert_eq!(found.header.member_id, second.id);
     });
 }

@@ -486,12 +486,12 @@ fn each_request_arrives_as_it_was_made_and_its_reply_comes_back() {
             .await
             .unwrap();
         assert_eq!(found.value().unwrap(), "value of k");
-        assert_eq!(found.header().revision, 7);
+        assert_eq!(found.header.revision, 7);
         let put = client
             .put("k", "v", Some(PutOptions::new().with_prev_kv()))
             .await
             .unwrap();
-        assert_eq!(put.header().member_id, node.id);
+        assert_eq!(put.header.member_id, node.id);
         let deleted = client
             .delete("k", Some(DeleteOptions::new().with_prefix()))
             .await
@@ -1077,7 +1077,7 @@ fn a_node_that_falls_silent_is_left_for_another_before_the_deadline() {
         let linked = pool.link(&front.address, deadline_after(PATIENCE)).await;
         linked.unwrap();
         let first = client.get("k", None).await.unwrap();
-        assert_eq!(first.header().member_id, dying.id);
+        assert_eq!(first.header.member_id, dying.id);
         front.cut();
         let waiting = [(); 16].map(|()| {
             let client = client.clone();
@@ -1085,12 +1085,12 @@ fn a_node_that_falls_silent_is_left_for_another_before_the_deadline() {
         });
         for next in waiting {
             let next = next.await.unwrap().unwrap();
-            assert_eq!(next.header().member_id, second.id);
+            assert_eq!(next.header.member_id, second.id);
         }
         // One silence, however many heard it.
         assert_eq!(pool.strikes(&front.address), 1);
         let write = client.put("k", "v", None).await.unwrap();
-        assert_eq!(write.header().member_id, second.id);
+        assert_eq!(write.header.member_id, second.id);
     });
 }
 

@@ -60,7 +60,7 @@ fn a_leader_that_fell_silent_is_called_at_the_first_hint_and_asked_when_it_is_ba
         until(|| front.calls_while_cut() > 0).await;
         front.leads_to(&leader.address);
         let written = write.await.unwrap().unwrap();
-        assert_eq!(written.header().member_id, leader.id);
+        assert_eq!(written.header.member_id, leader.id);
         let calls_at_asks = calls_at_asks.lock().unwrap();
         assert!(
             calls_at_asks.iter().skip(1).all(|calls| *calls > 0),
@@ -87,7 +87,7 @@ fn a_new_connection_ends_the_wait_of_a_request_that_has_nowhere_to_go() {
         until(|| !first.calls().is_empty()).await;
         front.leads_to(&second.address);
         let read = read.await.unwrap().unwrap();
-        assert_eq!(read.header().member_id, second.id);
+        assert_eq!(read.header.member_id, second.id);
         assert_eq!(first.calls().len(), 1);
     });
 }
@@ -103,10 +103,10 @@ fn a_leader_that_lets_a_deadline_pass_is_not_believed_any_more() {
         });
         let client = connect(&authority, &[&deposed]).await;
         let asked = client.get("k", None).await.unwrap();
-        assert_eq!(asked.header().member_id, deposed.id);
+        assert_eq!(asked.header.member_id, deposed.id);
         let soon = GetOptions::new().with_timeout(Duration::from_millis(100));
         let error = client.get("k", Some(soon)).await.unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::DeadlineExceeded);
+        assert_eq!(error.kind, ErrorKind::DeadlineExceeded);
         assert_eq!(client.leader(), None, "it is not believed any more");
     });
 }
@@ -122,7 +122,7 @@ fn a_read_that_nobody_confirmed_is_asked_of_a_node_that_is_not_connected_yet() {
         let options = options(&authority).with_timeout(PATIENCE);
         let client = connect_with(&[&deposed, &successor], options).await;
         let read = client.get("k", None).await.unwrap();
-        assert_eq!(read.header().member_id, successor.id);
+        assert_eq!(read.header.member_id, successor.id);
         assert_eq!(client.leader(), Some(successor.id));
     });
 }
@@ -144,8 +144,8 @@ fn a_write_that_may_not_be_repeated_does_not_use_up_its_time_at_a_node_that_is_g
         until(|| !leader.calls().is_empty()).await;
         front.cut();
         let error = write.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), &ErrorKind::ConnectionLost);
-        assert_eq!(error.outcome(), Outcome::Unknown);
+        assert_eq!(error.kind, ErrorKind::ConnectionLost);
+        assert_eq!(error.outcome, Outcome::Unknown);
     });
 }
 
@@ -179,7 +179,7 @@ fn an_error_says_how_often_it_was_tried_and_for_how_long() {
             let client = connect_with(&[&node], options).await;
             let error = client.get("k", None).await.unwrap_err();
             let said = error.to_string();
-            match error.tries() {
+            match error.tries {
                 Some(tries) => {
                     assert_eq!(tries.attempts, attempts);
                     let end = format!("(LH-NO-LEADER; gave up after {tries})");

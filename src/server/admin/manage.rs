@@ -121,7 +121,7 @@ impl Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        let status = match error.kind() {
+        let status = match error.kind {
             ErrorKind::InvalidArgument | ErrorKind::Unsupported => StatusCode::BAD_REQUEST,
             ErrorKind::LeaseNotFound => StatusCode::NOT_FOUND,
             ErrorKind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
@@ -129,7 +129,7 @@ impl From<Error> for Refusal {
             ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let outcome = match error.outcome() {
+        let outcome = match error.outcome {
             Outcome::NotApplied => "not_applied",
             Outcome::Applied => "applied",
             Outcome::Unknown => "unknown",
@@ -139,7 +139,7 @@ impl From<Error> for Refusal {
             "detail": error.detail,
             "outcome": outcome,
         });
-        if let ErrorKind::NotLeader { leader, address } = error.kind() {
+        if let ErrorKind::NotLeader { leader, address } = &error.kind {
             document["leader"] = json!({
                 "id": leader.map(|id| id.to_string()),
                 "client_address": address,

@@ -305,7 +305,7 @@ impl AdminService {
         let asked = sessions.ask(request.clone(), Consistency::Linearizable, PATIENCE);
         match asked.await {
             Ok(response) => Ok((response.body, false)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotLeader { .. }) => {
+            Err(error) if matches!(error.kind, ErrorKind::NotLeader { .. }) => {
                 let asked = sessions.ask(request, Consistency::Serializable, PATIENCE);
                 Ok((asked.await?.body, true))
             }

@@ -42,6 +42,13 @@ impl EffectiveConfig {
         )
     }
 
+    /// Where a setting was found.
+    pub(crate) fn at(&self, key: &str) -> At {
+        let mut settings = self.0.iter();
+        let found = settings.find(|setting| setting.key == key);
+        found.expect("every setting is in here").at.clone()
+    }
+
     /// For each key the value, the kind of its source, and the place in that.
     pub fn document(&self) -> Value {
         let mut document = serde_json::Map::new();

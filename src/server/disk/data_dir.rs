@@ -362,6 +362,14 @@ pub enum DataDirError {
         /// The name.
         name: String,
     },
+    /// The directory does not exist and cannot be created.
+    #[error("cannot create {path}: {error}; use a data_dir on a file system that keeps files")]
+    NotCreated {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// Access was denied.
     #[error("permission denied for {path}; it must belong to the user that leasehold runs as")]
     NoPermission {
@@ -415,7 +423,14 @@ fn make_directory(path: &Path) -> Result<(), DataDirError> {
         Ok(_) => Err(DataDirError::NotADirectory { path: path.into() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|error| DataDirError::sort(path, error))?;
+            made.map_err(|error| match error.kind() {
+                // Its parents are made, too: below /proc there is nothing to make it in.
+                io::ErrorKind::NotFound => DataDirError::NotCreated {
+                    path: path.to_owned(),
+                    error,
+                },
+                _ => DataDirError::sort(path, error),
+            })?;
             match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => sync(parent),
                 _ => Ok(()),

@@ -51,7 +51,7 @@ pub(super) async fn act(book: Arc<Book>, client: Client) {
             Ok(_) => book.count("swaps refused: somebody was faster"),
             Err(error) => {
                 book.failed(&error);
-                if error.outcome() != Outcome::NotApplied {
+                if error.outcome != Outcome::NotApplied {
                     open(&book.counters).unknown += 1;
                 }
             }

@@ -91,7 +91,7 @@ async fn write(
             account.acknowledged.insert(put.header.revision, looks);
             Fate::Written(put.header.revision)
         }
-        Err(error) if error.outcome() == Outcome::NotApplied => Fate::NotApplied,
+        Err(error) if error.outcome == Outcome::NotApplied => Fate::NotApplied,
         Err(_) => Fate::Unknown,
     };
     account.audit.end_write(begun, value, fate);

@@ -72,7 +72,7 @@ async fn hold(book: &Book, client: &Client, session: &Session, number: usize) {
             "at revision {} the store took a write of a holder that had let go",
             put.header.revision
         )),
-        Err(error) if matches!(error.kind(), ErrorKind::Fenced { .. }) => {
+        Err(error) if matches!(error.kind, ErrorKind::Fenced { .. }) => {
             book.count("late writes refused");
         }
         Err(error) => book.failed(&error),

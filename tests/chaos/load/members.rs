@@ -106,7 +106,7 @@ pub(super) async fn probe(book: Arc<Book>, pinned: Pinned) {
         let path = pinned.read(&book, key, Consistency::LeaseOnly).await;
         let leads = match &path {
             Ok(path) => *path == ReadPath::Lease,
-            Err(error) => *error.kind() == ErrorKind::LeaseInvalid,
+            Err(error) => error.kind == ErrorKind::LeaseInvalid,
         };
         if leads && path.is_ok() {
             book.leader.store(pinned.number, Ordering::SeqCst);

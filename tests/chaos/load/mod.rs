@@ -94,7 +94,7 @@ impl Book {
 
     /// Notes a failure by what it says of the outcome.
     fn failed(&self, error: &Error) {
-        self.count(match error.outcome() {
+        self.count(match error.outcome {
             Outcome::NotApplied => "failures, certainly without effect",
             Outcome::Applied => "failures, with effect",
             _ => "failures, outcome unknown",

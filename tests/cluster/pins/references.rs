@@ -221,7 +221,7 @@ pub(super) fn errors() -> String {
     let mut out = format!(
         "# Errors\n\n{MADE}\nEvery error has a code, which programs match on and which does not change; an outcome \
          (*not applied*, *applied*, or *unknown*: it may have taken effect); and a sentence for people. In the SDK \
-         these are `Error::code()`, or the fields of `Error::kind()`; `Error::outcome()`; and `Display`. *Again* says \
+         these are `Error::code()`, or the fields of `Error::kind`; `Error::outcome`; and `Display`. *Again* says \
          whether the same request may succeed later (`is_retryable`): until the deadline of the request the SDK repeats \
          by itself what is safe to repeat. What comes from the SDK alone it leaves to the caller. The exit code is that of the command line for what was not applied.\n\n\
          | Code | What it means | Again | Exit | What to do |\n|---|---|---|---|---|\n"

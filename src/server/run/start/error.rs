@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::log::LogError;
 use crate::node::recovery::Refusal;
 use crate::server::admin::AdminError;
+use crate::server::config::At;
 use crate::server::disk::data_dir::DataDirError;
 use crate::server::disk::log_thread::RestoreError;
 use crate::server::disk::store::StoreError;
@@ -68,8 +69,13 @@ pub enum StartError {
         source: io::Error,
     },
     /// The data directory cannot be used.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
+    #[error("{at}: node.data_dir: {error}")]
+    DataDir {
+        /// Where the directory was set.
+        at: At,
+        /// The reason.
+        error: DataDirError,
+    },
     /// The content of the disks does not allow a start.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::StartError;
 use crate::server::config::{ClusterState, Config};
 use crate::server::disk::data_dir;
-use crate::server::disk::data_dir::DataDir;
+use crate::server::disk::data_dir::{DataDir, DataDirError};
 use crate::server::disk::tls::load_tls;
 use crate::server::peers::joining;
 use crate::server::session::auth::Issuer;
@@ -46,7 +46,8 @@ impl Identity {
             node_name: config.node.name.clone(),
             incarnation: told.incarnation,
         };
-        let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity)?;
+        let data_dir = DataDir::open_or_create(&config.node.data_dir, &identity);
+        let data_dir = data_dir.map_err(in_data_dir(config))?;
         // Only now that the lock is held: an earlier process of this directory can promise nothing
         // after this moment.
         let started = clock.now();
@@ -97,11 +98,17 @@ fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
     Ok((client, peer))
 }
 
+/// The error names the setting, and where that was set.
+fn in_data_dir(config: &Config) -> impl FnOnce(DataDirError) -> StartError {
+    let at = config.effective.at("node.data_dir");
+    move |error| StartError::DataDir { at, error }
+}
+
 /// Which life of its data this node is in: what its data directory says; what the cluster says, where
 /// that is empty and the cluster exists; the first, in a new one.
 async fn who_am_i(config: &Config, tls: &Tls) -> Result<joining::MemberIdentity, StartError> {
     let path = &config.node.data_dir;
-    let known = DataDir::read_identity(path)?;
+    let known = DataDir::read_identity(path).map_err(in_data_dir(config))?;
     let told = |incarnation| joining::MemberIdentity {
         incarnation,
         initial_members: Vec::new(),
