@@ -72,7 +72,7 @@ pub enum StartError {
     #[error("{at}: node.data_dir: {error}")]
     DataDir {
         /// Where the directory was set.
-        at: At,
+        at: Box<At>,
         /// The reason.
         error: DataDirError,
     },

@@ -100,7 +100,7 @@ fn load_both_tls(config: &Config) -> Result<(Tls, Tls), StartError> {
 
 /// The error names the setting, and where that was set.
 fn in_data_dir(config: &Config) -> impl FnOnce(DataDirError) -> StartError {
-    let at = config.effective.at("node.data_dir");
+    let at = Box::new(config.effective.at("node.data_dir"));
     move |error| StartError::DataDir { at, error }
 }
 
