@@ -173,7 +173,7 @@ impl Members {
     /// Of a member that is not there yet. To etcd, one that comes to the URL of another in the same second is that one,
     /// and was removed.
     fn new_url(&mut self) -> Vec<String> {
-        self.ports += 1;
+        self.ports = self.ports % 60_000 + 1;
         vec![format!("https://n9@127.0.0.1:{}", self.ports)]
     }
 
