@@ -191,7 +191,7 @@ impl Values {
     ) -> Result<Duration, ConfigError> {
         let (raw, at) = self.raw(key);
         let text = match raw {
-            Raw::String(text) | Raw::Text(text) | Raw::Integer(text) => text,
+            Raw::String(text) | Raw::Text(text) => text,
             other => return Err(wrong_type(key, at, "a duration such as \"50ms\"", other)),
         };
         let [least, most] = [range.start(), range.end()].map(|bound| {
@@ -208,10 +208,6 @@ impl Values {
             Ok(duration) => return Ok(duration),
             Err(humantime::DurationError::NumberOverflow) => most,
             Err(_) if text.starts_with('-') => least,
-            // Seconds would be a guess: etcd counts some settings in milliseconds, and some in hours.
-            Err(_) if text.parse::<f64>().is_ok() => {
-                format!("it has no unit: write \"{text}s\" for seconds, or \"{text}ms\"")
-            }
             Err(_) => "write a number and a unit, for example 50ms or 1s".to_owned(),
         };
         Err(self.invalid(key, &problem))
