@@ -123,7 +123,7 @@ pub(crate) async fn a_node_that_is_full() {
         ));
     }
     // Whoever watches hardly listens.
-    let watcher = Watcher::of(&cluster);
+    let watcher = Watcher::of(&cluster, &[]);
     let (filler, full) = (client.clone(), stop.clone());
     tasks.spawn(async move {
         for number in 0..2_000_u64 {
@@ -168,14 +168,16 @@ pub(crate) async fn a_node_that_is_full() {
             stage.goes_on();
         }
     }
-    stage.begin("and does not get any");
+    stage.begin("and does not get any, and a client has all of it to hear");
+    drop(watcher);
+    let late = Watcher::of(&cluster, &["--rev=1"]);
     while !stage.has_fired(&[
         "LeaseholdQuotaNear warning",
         "LeaseholdQuotaNearlyFull critical",
         "LeaseholdQuotaGrowth warning",
         "LeaseholdSlowWatchers warning",
     ]) {
-        watcher.listens_briefly().await;
+        late.listens_briefly().await;
     }
     stop.store(true, Ordering::Relaxed);
     while tasks.join_next().await.is_some() {}
@@ -186,17 +188,18 @@ pub(crate) async fn a_node_that_is_full() {
 struct Watcher(Child);
 
 impl Watcher {
-    fn of(cluster: &Cluster) -> Self {
+    fn of(cluster: &Cluster, from: &[&str]) -> Self {
+        let are_there = || cluster.nodes[0].metric("leasehold_watchers ") > 0.0;
+        eventually("no other watch", || (!are_there()).then_some(()));
         let process = leasehold_command()
             .args(cluster.flags())
             .args(["watch", "large/", "--prefix"])
+            .args(from)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("a watch", || {
-            (cluster.nodes[0].metric("leasehold_watchers ") > 0.0).then_some(())
-        });
+        eventually("a watch", || are_there().then_some(()));
         let watcher = Self(process);
         watcher.signal(Signal::STOP);
         watcher
