@@ -1,6 +1,7 @@
 //! A real browser, driven over the JSON protocol of WebDriver (W3C) by a process beside it.
 
-use std::net::SocketAddr;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -8,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::harness::{eventually, free_port, left_out};
+use crate::harness::{PATIENCE, eventually, free_port, left_out};
 use crate::http::Connection;
 
 /// What marks an element in answers.
@@ -27,6 +28,17 @@ fn program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
+}
+
+/// Whether the driver takes a session: it resets connections that come too early.
+fn is_ready(address: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /status HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
+    // It keeps the connection open. If this is a part of its answer only, it is asked again.
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).contains("\"ready\":true"))
 }
 
 impl Browser {
@@ -56,7 +68,7 @@ impl Browser {
             session: String::new(),
         };
         eventually("the driver of the browser", || {
-            std::net::TcpStream::connect(address).ok()
+            is_ready(address).ok()?.then_some(())
         });
         let options = json!({
             "binary": browser,
