@@ -77,27 +77,27 @@ pub(super) async fn revoke(
         return Err(unexpected());
     };
     if revoked.is_partial {
-        gone(&caller, id).await?;
         // That of the first keys alone was there before.
-        header = caller
-            .sessions
-            .node
-            .header(caller.sessions.serving.store.revision());
+        let revision = gone(&caller, id).await?;
+        header = caller.sessions.node.header(revision);
     }
     Ok(proto::LeaseRevokeResponse {
         header: Some(caller.header(&header)),
     })
 }
 
-/// Waits until a lease that has ended is gone at this node, with its keys. The deadline of the call ends this.
-async fn gone(caller: &Caller, id: i64) -> Result<(), Status> {
+/// Waits until a lease that has ended is gone at this node, with its keys, and returns the revision of the state that
+/// shows it: what the store says of itself may be one behind it. The deadline of the call ends this.
+async fn gone(caller: &Caller, id: i64) -> Result<i64, Status> {
     let mut first = None;
     loop {
-        let found = caller.look(move |view| kv::lease_info(view, id, false, 0));
-        let granted = found.await?.map(|lease| lease.grant_index);
+        let found =
+            caller.look(move |view| Ok((kv::lease_info(view, id, false, 0)?, view.revision())));
+        let (lease, revision) = found.await?;
+        let granted = lease.map(|lease| lease.grant_index);
         // Another one may have its id by then.
         if granted.is_none_or(|granted| *first.get_or_insert(granted) != granted) {
-            return Ok(());
+            return Ok(revision);
         }
         tokio::time::sleep(REVOKED_EVERY).await;
     }
