@@ -32,7 +32,7 @@ pub struct PutArgs {
     /// Keep the current lease of the key
     #[arg(long, conflicts_with_all = ["lease", "lease_name"])]
     pub ignore_lease: bool,
-    /// Attach the key to this lease: its id, in hexadecimal, or its name
+    /// Attach the key to this lease: its id, in hexadecimal or as dec:31, or its name
     #[arg(long, value_parser = lease::parse_lease, value_name = "LEASE", conflicts_with = "lease_name")]
     pub lease: Option<LeaseText>,
     /// Attach the key to the lease with this name

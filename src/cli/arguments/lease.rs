@@ -80,7 +80,7 @@ pub struct GrantArgs {
     /// TTL of the lease: seconds, or a number with a unit
     #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
     pub ttl_ms: i64,
-    /// Id of the lease, in hexadecimal; default: chosen by the cluster
+    /// Id of the lease, in hexadecimal or as dec:31; default: chosen by the cluster
     #[arg(long, value_parser = parse_id, value_name = "ID")]
     pub id: Option<i64>,
     /// Name of the lease, unique among all leases
@@ -94,7 +94,7 @@ pub struct GrantArgs {
 /// Which lease.
 #[derive(Debug, Args)]
 pub struct LeaseArgs {
-    /// Which lease: its id, in hexadecimal, or its name
+    /// Which lease: its id, in hexadecimal or as dec:31, or its name
     #[arg(value_parser = parse_lease, value_name = "LEASE")]
     pub lease: LeaseText,
 }
@@ -102,7 +102,7 @@ pub struct LeaseArgs {
 /// Show the remaining time of a lease.
 #[derive(Debug, Args)]
 pub struct TimeToLiveArgs {
-    /// Which lease: its id, in hexadecimal, or its name
+    /// Which lease: its id, in hexadecimal or as dec:31, or its name
     #[arg(value_parser = parse_lease, value_name = "LEASE")]
     pub lease: LeaseText,
     /// Also show the keys attached to it
@@ -144,7 +144,7 @@ pub struct TopArgs {
 /// Watch leases.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Which lease: its id, in hexadecimal, or its name; without it, all leases
+    /// Which lease: its id, in hexadecimal or as dec:31, or its name; without it, all leases
     #[arg(value_parser = parse_lease, value_name = "LEASE")]
     pub lease: Option<LeaseText>,
     /// Also tell of renewals
@@ -169,7 +169,7 @@ pub struct WatchArgs {
 /// Renew a lease.
 #[derive(Debug, Args)]
 pub struct KeepAliveArgs {
-    /// Which lease: its id, in hexadecimal, or its name
+    /// Which lease: its id, in hexadecimal or as dec:31, or its name
     #[arg(value_parser = parse_lease, value_name = "LEASE")]
     pub lease: LeaseText,
     /// Renew it once and exit
@@ -180,7 +180,7 @@ pub struct KeepAliveArgs {
 /// Give a lease another time to live.
 #[derive(Debug, Args)]
 pub struct UpdateTtlArgs {
-    /// Which lease: its id, in hexadecimal, or its name
+    /// Which lease: its id, in hexadecimal or as dec:31, or its name
     #[arg(value_parser = parse_lease, value_name = "LEASE")]
     pub lease: LeaseText,
     /// New TTL of the lease: seconds, or a number with a unit
@@ -190,7 +190,7 @@ pub struct UpdateTtlArgs {
 
 /// A lease as it is typed.
 ///
-/// `id:1f` is an id and `name:1f` a name. So is what can be nothing else: an id with all its digits, as it is
+/// `id:1f` and, in decimal, `dec:31` are an id and `name:1f` is a name. So is what can be nothing else: an id with all its digits, as it is
 /// printed, or with `0x`, or in decimal as JSON has it; and a name that does not read as an id. A few
 /// hexadecimal digits, as `1f` or `db`, may be either: which of the two is meant is settled by asking whether a
 /// lease has that name, and then it is for the user to say.
@@ -213,6 +213,9 @@ pub enum LeaseText {
 pub fn parse_lease(text: &str) -> Result<LeaseText, String> {
     if let Some(id) = text.strip_prefix("id:") {
         return Ok(LeaseText::Id(parse_id(id)?));
+    }
+    if text.starts_with("dec:") {
+        return Ok(LeaseText::Id(parse_id(text)?));
     }
     if let Some(name) = text.strip_prefix("name:") {
         return named(name);
@@ -249,13 +252,18 @@ const ID_DIGITS: usize = 16;
 /// The id of a lease.
 pub fn parse_id(text: &str) -> Result<i64, String> {
     let id = read_id(text).and_then(|id| i64::try_from(id).ok());
-    id.filter(|id| *id > 0)
-        .ok_or_else(|| "write the id of a lease in hexadecimal, as it was printed".to_owned())
+    id.filter(|id| *id > 0).ok_or_else(|| {
+        "write the id of a lease in hexadecimal, as it was printed, or in decimal as dec:31"
+            .to_owned()
+    })
 }
 
-/// An id as it is printed, in hexadecimal, or as JSON has it, in decimal: then it has more digits than
-/// any in hexadecimal.
+/// An id as it is printed, in hexadecimal, or in decimal after `dec:`; without that, if it has more digits than
+/// any in hexadecimal, as most ids have in JSON.
 pub fn read_id(text: &str) -> Option<u64> {
+    if let Some(digits) = text.strip_prefix("dec:") {
+        return digits.parse().ok();
+    }
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None if text.len() > ID_DIGITS => text.parse().ok(),
@@ -298,7 +306,19 @@ mod tests {
         assert_eq!(parse_id("0x1f"), Ok(31));
         assert_eq!(parse_id("7587886430713872123"), Ok(0x694d9681a2b4fefb));
         assert_eq!(read_id("9373117938262979177"), Some(0x8214011a9c01b269));
-        for bad in ["", "0", "-1", "xyz", "ffffffffffffffff"] {
+        assert_eq!(parse_id("dec:31"), Ok(31));
+        assert_eq!(read_id("dec:9373117938262979177"), Some(0x8214011a9c01b269));
+        for bad in [
+            "",
+            "0",
+            "-1",
+            "xyz",
+            "ffffffffffffffff",
+            "dec:",
+            "dec:1f",
+            "dec:-1",
+            "dec:0",
+        ] {
             assert!(parse_id(bad).is_err(), "{bad}");
         }
     }
@@ -315,6 +335,9 @@ mod tests {
             ("0x1f", LeaseText::Id(31)),
             ("7587886430713872123", LeaseText::Id(0x694d9681a2b4fefb)),
             ("id:1f", LeaseText::Id(31)),
+            ("dec:31", LeaseText::Id(31)),
+            ("id:dec:31", LeaseText::Id(31)),
+            ("31", short("31", 0x31)),
             ("1f", short("1f", 31)),
             ("db", short("db", 0xdb)),
             ("server1Lease", name("server1Lease")),
