@@ -36,6 +36,9 @@ const IMPLIED: &[&str] = &[
     "peer-auto-tls",
 ];
 
+/// Hosts that clients' certificates have to be for.
+const ALLOWED_HOSTS: &str = "client-cert-allowed-hostname";
+
 /// The largest `etcd_compat.max_concurrent_streams`.
 const STREAMS_MAX: u32 = 4_096;
 
@@ -72,6 +75,8 @@ pub(crate) struct Flags {
     /// Files of TLS for clients by the names of our settings; none in the clear.
     pub(crate) tls: Option<Vec<(&'static str, PathBuf)>>,
     pub(crate) wants_client_certificate: bool,
+    /// Hosts of which clients' certificates have to be for one; if empty, they may be for any.
+    pub(crate) allowed_hosts: Vec<String>,
     /// Flags, and parts of them, that were passed over.
     pub(crate) ignored: Vec<String>,
 }
@@ -124,6 +129,13 @@ impl Flags {
         let streams_max = take("max-concurrent-streams").map(|count| streams(&count));
         let streams_max = streams_max.transpose()?;
         let wants_client_certificate = take("client-cert-auth").is_some_and(|is| is != "false");
+        let asks_for_certificates = wants_client_certificate
+            || tls.iter().any(|(setting, _)| *setting == "trusted_ca_file");
+        let allowed_hosts = match client_url.starts_with("https://") && asks_for_certificates {
+            true => take(ALLOWED_HOSTS).map(|hosts| hosts_of(&hosts)),
+            // Without certificates of clients it means nothing to etcd, too, and is named with the others.
+            false => None,
+        };
         given.retain(|flag, _| !IMPLIED.contains(&flag.as_str()));
         let flags = given.into_keys().map(|flag| format!("--{flag}"));
         Ok(Self {
@@ -139,6 +151,7 @@ impl Flags {
             streams_max,
             tls: client_url.starts_with("https://").then_some(tls),
             wants_client_certificate,
+            allowed_hosts: allowed_hosts.unwrap_or_default(),
             ignored: flags.chain(tokens.ignored).collect(),
             name,
         })
@@ -218,6 +231,15 @@ fn given(arguments: &[String]) -> Result<BTreeMap<String, String>, String> {
         given.insert(flag.to_owned(), value);
     }
     Ok(given)
+}
+
+/// Several from etcd 3.6 on.
+fn hosts_of(text: &str) -> Vec<String> {
+    let hosts = text.split(',').map(str::trim);
+    hosts
+        .filter(|host| !host.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The first of several URLs: a node has one port here.

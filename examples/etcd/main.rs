@@ -165,6 +165,7 @@ fn write_configuration(flags: &Flags, pki: &Path) -> io::Result<PathBuf> {
                 text += &format!("{name} = {path:?}\n");
             }
             text += &format!("client_cert_auth = {}\n", flags.wants_client_certificate);
+            text += &format!("allowed_sans = {:?}\n", flags.allowed_hosts);
         }
     }
     let file = flags.data_dir.join("leasehold.toml");

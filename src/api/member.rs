@@ -1,5 +1,7 @@
 //! The members of a cluster: how they are listed and changed, and what a cluster remembers of each.
 
+use std::net::SocketAddrV6;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Error, ErrorKind};
@@ -171,7 +173,11 @@ fn validate_address(address: &str) -> Result<(), Error> {
     let is_sound = address.len() <= ADDRESS_BYTES_MAX
         && !address.contains(|c: char| c.is_whitespace() || matches!(c, '/' | ',' | '@' | '='))
         && address.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+            let is_host = match host.contains(['[', ']']) {
+                true => address.parse::<SocketAddrV6>().is_ok(),
+                false => !host.is_empty(),
+            };
+            is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
         });
     match is_sound {
         true => Ok(()),
@@ -225,6 +231,9 @@ mod tests {
             wrong(|add| add.peer_address = "10.0.0.4".into()),
             wrong(|add| add.peer_address = "10.0.0.4:0".into()),
             wrong(|add| add.peer_address = ":7401".into()),
+            wrong(|add| add.peer_address = "[::1:7401".into()),
+            wrong(|add| add.peer_address = "[::1]x:7401".into()),
+            wrong(|add| add.peer_address = "[n4]:7401".into()),
             wrong(|add| add.client_address = "http://10.0.0.4:7400".into()),
             wrong(|add| add.peer_address = format!("{}:1", "a".repeat(300))),
             wrong(|add| {

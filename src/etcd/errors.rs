@@ -135,6 +135,18 @@ pub(crate) fn of_recipe(status: Status) -> Status {
     }
 }
 
+/// How an Observe ends whose reads are refused with this. etcd says nothing of a client that may not read, or has shown
+/// no valid token: that ends as if all was told.
+pub(crate) fn of_observer(status: Status) -> Result<(), Status> {
+    match status.code {
+        Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => Ok(()),
+        _ => Err(status),
+    }
+}
+
+/// A downgrade of which it is not known what to do.
+pub(crate) const UNKNOWN_ACTION: Status = Status::new(Code::Unknown, "etcdserver: unknown method");
+
 /// Why a watch is cancelled as soon as it is created: its range ends before it begins.
 pub(crate) const EMPTY_WATCH: &str = "mvcc: watcher range is empty";
 /// It has the number of another one.

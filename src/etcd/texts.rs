@@ -3,7 +3,8 @@
 
 use super::convert::{RangePlan, grant_permission, member_add, put, txn_plan};
 use super::errors::{
-    DEADLINE, Method, NO_ELECTED, NO_LEADER_KEY, NOT_ELECTED, SESSION_EXPIRED, TEXTS, status_of,
+    DEADLINE, Method, NO_ELECTED, NO_LEADER_KEY, NOT_ELECTED, SESSION_EXPIRED, TEXTS,
+    UNKNOWN_ACTION, status_of,
 };
 use super::proto;
 use super::status::Status;
@@ -97,6 +98,7 @@ table! {
     4 "context deadline exceeded": Found("any call whose client's deadline passes", DEADLINE);
     2 "election: no leader": Found("Leader of an election without one", NO_ELECTED);
     2 "election: not leader": Found("Proclaim by who leads no more", NOT_ELECTED);
+    2 "etcdserver: unknown method": Found("Downgrade with an action that there is none of", UNKNOWN_ACTION);
     2 "mutex: session is expired": Found("Lock whose lease ends meanwhile", SESSION_EXPIRED);
     2 "\"leader\" field must be provided": Found("Proclaim and Resign without a leader", NO_LEADER_KEY);
     // Beyond what clients compare.

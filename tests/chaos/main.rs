@@ -16,12 +16,14 @@
 //! - linearizability of everything that clients read and wrote, by revisions and values
 //!   ([`leasehold::bench::history`]): reads under a node's own lease are among it, and those of clients that ask one
 //!   member and no other, which answers by its read lease where it holds one; and what clients of etcd read and write
-//!   at each node's port for them;
+//!   at each node's port for them, by gRPC and by JSON;
 //! - that no acknowledged write is lost: it is read at the end, and told by a watch at each node, once;
 //! - that a swap counts once, however often it was sent;
 //! - that no lease ends while its holder counts on it, none early, and in the end all that were
 //!   abandoned have ended: of the SDK's and of etcd's clients;
-//! - that the store takes no write of a lock's former holder;
+//! - that the store takes no write of a lock's former holder: of the SDK's and of etcd's Lock;
+//! - that it takes no word of an election's former leader after one of a later one, that nobody is told of a leader
+//!   that was deposed before they asked, and that observers are told what was said, of one leader after the other;
 //! - that the watches of all nodes tell the same, those of etcd's clients, too, that all states are equal in the end, that no process
 //!   panics or finds a lease of its own wrong, and that none ends but by a fault of its disk.
 
@@ -61,6 +63,8 @@ mod messages {
     pub(crate) mod kv;
     #[path = "../../src/etcd/proto/lease.rs"]
     pub(crate) mod lease;
+    #[path = "../../src/etcd/proto/recipes.rs"]
+    pub(crate) mod recipes;
     #[path = "../../src/etcd/proto/watch.rs"]
     pub(crate) mod watch;
 }
@@ -131,6 +135,10 @@ fn whatever_goes_wrong_clients_are_told_the_truth() {
         "revisions told by watches",
         load::etcd::watches::TOLD,
         load::etcd::leases::LOOKS,
+        load::etcd::gateway::ANSWERED,
+        load::etcd::locks::TAKEN,
+        load::etcd::elections::PROCLAIMED,
+        load::etcd::elections::TOLD,
     ] {
         assert!(totals.counts[what] > 0, "nothing was shown: no {what}");
     }

@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use flags::Flags;
 
 use crate::etcd::grpc::Channel;
-use crate::harness::{Cluster, Signal, binary, free_port, without_settings};
+use crate::etcd::tls::{Shown, certificate_for, page_at};
+use crate::harness::{Cluster, Signal, binary, eventually, free_port, without_settings};
 use crate::locks::{Running, with_cluster};
 
 /// Where the examples lie, beside the binary under test. A test that is asked for by name comes without
@@ -206,6 +207,22 @@ fn flags_of_etcd_about_tokens_and_streams_are_mapped_or_refused_by_name() {
     }
 }
 
+#[test]
+fn the_hosts_of_clients_that_etcd_is_told_are_mapped_where_they_show_certificates() {
+    let hosts = ["--client-cert-allowed-hostname", "a.example, b.example"];
+    let tls = ["--listen-client-urls", "https://127.0.0.1:2379"];
+    let mapped = [&tls[..], &hosts, &["--trusted-ca-file", "ca.pem"]].concat();
+    let mapped = etcd_s_flags(&mapped).unwrap();
+    assert_eq!(mapped.allowed_hosts, ["a.example", "b.example"]);
+    assert!(mapped.ignored.is_empty(), "{mapped:?}");
+    // Without such certificates etcd looks at none, too.
+    for words in [[&tls[..], &hosts].concat(), hosts.to_vec()] {
+        let passed_over = etcd_s_flags(&words).unwrap();
+        assert!(passed_over.allowed_hosts.is_empty());
+        assert_eq!(passed_over.ignored, ["--client-cert-allowed-hostname"]);
+    }
+}
+
 /// A process that is gone with its test.
 struct Launched(Child);
 
@@ -247,4 +264,52 @@ async fn the_example_etcd_takes_as_many_streams_as_its_flags_say() {
     let channel = Channel::open(SocketAddr::from(([127, 0, 0, 1], port))).await;
     let _watch = channel.stream("/etcdserverpb.Watch/Watch", &[]).await;
     assert_eq!(channel.streams_max(), 3);
+}
+
+#[test]
+fn the_example_etcd_lets_in_whose_certificate_is_for_a_host_that_its_flags_name() {
+    let folder_of_files = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder_of_files.path().join(name);
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(file("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let authority = rcgen::Issuer::new(params, key);
+    let (certificate, key) = certificate_for(&authority, "127.0.0.1");
+    std::fs::write(file("server.pem"), certificate.pem()).unwrap();
+    std::fs::write(file("server.key"), key.serialize_pem()).unwrap();
+    let port = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (url, peer_url) = (
+        format!("https://{port}"),
+        format!("http://127.0.0.1:{}", free_port()),
+    );
+    let mut command = Command::new(folder().join("etcd"));
+    without_settings(&mut command);
+    for (flag, name) in [
+        ("--data-dir", "one"),
+        ("--cert-file", "server.pem"),
+        ("--key-file", "server.key"),
+        ("--trusted-ca-file", "ca.pem"),
+    ] {
+        command.arg(flag).arg(file(name));
+    }
+    command
+        .args(["--listen-client-urls", &url])
+        .args(["--advertise-client-urls", &url])
+        .args(["--listen-peer-urls", &peer_url])
+        .args(["--initial-cluster-token", "hosts", "--client-cert-auth"])
+        .args(["--client-cert-allowed-hostname", "app.example"]);
+    let _launched = Launched(command.spawn().unwrap());
+    let page = |host: &str| {
+        let (certificate, key) = certificate_for(&authority, host);
+        let shown = Shown::of(&certificate, &key);
+        page_at(port, &file("ca.pem"), Some(shown)).map(|(_, page)| page)
+    };
+    let served = eventually("a page for the host that is named", || {
+        page("app.example").ok()
+    });
+    assert!(served.starts_with("HTTP/1.1 200"), "{served}");
+    // Under TLS 1.3 it may learn that only as it reads, and then the connection ends.
+    let refused = page("other.example").unwrap_or_default();
+    assert_eq!(refused, "");
 }

@@ -80,9 +80,10 @@ impl<'a> PeerUrl<'a> {
         };
         // What else may be wrong with an address is found by who checks requests.
         let has_more = address.contains(['/', '?', '#', '@']);
-        let port = address.rsplit_once(':').map(|(_, port)| port);
-        let is_port = |port: &str| port.parse::<u16>().is_ok();
-        match has_more || !port.is_some_and(is_port) {
+        let (host, port) = address.rsplit_once(':').ok_or(BAD_MEMBER_URLS)?;
+        // In a URL, an address of version 6 has brackets.
+        let is_bare = !host.starts_with('[') && host.contains(':');
+        match has_more || is_bare || port.parse::<u16>().is_err() {
             true => Err(BAD_MEMBER_URLS),
             false => Ok(Self { user, address }),
         }
@@ -155,6 +156,7 @@ mod tests {
             &["https://a:1/path"],
             &["https://10.0.0.4:7401"],
             &["https://[::1]:7401"],
+            &["https://n4@::1:7401"],
         ] {
             assert_eq!(added(urls), Err(BAD_MEMBER_URLS), "{urls:?}");
         }

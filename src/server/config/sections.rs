@@ -386,8 +386,8 @@ settings! {
             "Revocation list for the certificates of etcd's clients (PEM or DER); default: \
              tls.client.crl_file, unless tls.etcd.trusted_ca_file is set";
         etcd_allowed_sans as "etcd.allowed_sans": Vec<String> = "" in names(),
-            "Names of etcd's clients that may connect, which must then present a certificate; if \
-             empty, all";
+            "Names of etcd's clients that may connect, or hosts that their certificates are for; they must \
+             then present one; if empty, all";
         etcd_cert_file as "etcd.cert_file": Option<PathBuf> = "" in optional_path(),
             "Server certificate of listen.etcd (PEM); default: tls.client.cert_file";
         etcd_key_file as "etcd.key_file": Option<PathBuf> = "" in optional_path(),

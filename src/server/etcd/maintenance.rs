@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::etcd::errors::{
     BAD_TRANSFEREE, DOWNGRADE_FORMAT, INVALID_DOWNGRADE, Method, NO_DOWNGRADE, NO_LEADER,
-    NOT_LEADER,
+    NOT_LEADER, UNKNOWN_ACTION,
 };
 use crate::etcd::proto;
 use crate::etcd::proto::{
@@ -186,11 +186,12 @@ pub(super) async fn downgrade(
     // A client that may do nothing is told so.
     let request = caller.ask(Request::Status, Consistency::Serializable, Method::Node);
     request.await?;
-    match asked.action == DowngradeAction::Cancel as i32 {
-        true => Err(NO_DOWNGRADE),
-        false if !is_version(&asked.version) => Err(DOWNGRADE_FORMAT),
-        false => Err(INVALID_DOWNGRADE),
-    }
+    Err(match DowngradeAction::try_from(asked.action) {
+        Err(_) => UNKNOWN_ACTION,
+        Ok(DowngradeAction::Cancel) => NO_DOWNGRADE,
+        Ok(_) if !is_version(&asked.version) => DOWNGRADE_FORMAT,
+        Ok(_) => INVALID_DOWNGRADE,
+    })
 }
 
 /// Two numbers; or three, and perhaps what follows a hyphen or a plus.

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::server::WebPkiClientVerifier;
+use rustls::client::verify_server_name;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -37,7 +38,8 @@ pub(super) struct ClientCertificates {
     /// A client without a certificate is refused. One that shows a certificate shows a valid one in
     /// any case.
     pub(super) are_required: bool,
-    /// Names of the clients that may connect; if empty, all. With names, a certificate is required.
+    /// Names of the clients that may connect, or hosts that their certificates are for; if empty, all may. With names,
+    /// a certificate is required.
     pub(super) allowed: Vec<String>,
     /// Which SPIFFE ids are accepted. Without, such a name of a certificate is overlooked.
     pub(super) spiffe: Option<SpiffeUsers>,
@@ -49,6 +51,23 @@ impl ClientCertificates {
     /// Whether every client shows one.
     pub(super) fn must_be_shown(&self) -> bool {
         self.are_required || !self.allowed.is_empty()
+    }
+
+    /// Whether a client of this name, which has shown this certificate, may connect.
+    fn allow(&self, name: Option<&String>, shown: Option<&CertificateDer<'_>>) -> bool {
+        let is_listed = |listed: &String| {
+            name == Some(listed) || shown.is_some_and(|shown| is_for_host(shown, listed))
+        };
+        self.allowed.is_empty() || self.allowed.iter().any(is_listed)
+    }
+}
+
+/// Whether `host` is among the hosts that a certificate is for, where `*` may stand for their first label.
+fn is_for_host(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let certificate = ParsedCertificate::try_from(certificate);
+    match (certificate, ServerName::try_from(host)) {
+        (Ok(certificate), Ok(host)) => verify_server_name(&certificate, &host).is_ok(),
+        _ => false,
     }
 }
 
@@ -132,19 +151,13 @@ impl TcpTls {
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TcpTlsStream> {
         let stream = self.acceptor.accept(stream).await?;
         let certificates = stream.get_ref().1.peer_certificates();
-        let name = certificates
-            .and_then(<[_]>::first)
+        let shown = certificates.and_then(<[_]>::first);
+        let name = shown
             .map(|certificate| client_name(certificate, &self.clients))
             .transpose()
             .map_err(|refusal| io::Error::new(io::ErrorKind::PermissionDenied, refusal))?
             .flatten();
-        let allowed = &self.clients.allowed;
-        let is_allowed = match &name {
-            _ if allowed.is_empty() => true,
-            Some(name) => allowed.contains(name),
-            None => false,
-        };
-        match is_allowed {
+        match self.clients.allow(name.as_ref(), shown) {
             true => Ok(TcpTlsStream {
                 stream: Box::new(stream),
                 name,

@@ -18,10 +18,13 @@ const TURN: Duration = Duration::from_secs(10);
 /// Writes of one holder.
 const WRITES: usize = 3;
 
-/// Every fenced write that the store took: its revision and the token.
+/// The lock of this module.
+const LOCK: &str = "lock";
+
+/// Every fenced write that the store took, by lock or election: its revision and the token.
 #[derive(Default)]
 pub(super) struct Account {
-    taken: BTreeMap<i64, i64>,
+    taken: BTreeMap<&'static str, BTreeMap<i64, i64>>,
 }
 
 /// One of those who want the lock.
@@ -40,7 +43,7 @@ pub(super) async fn contend(book: Arc<Book>, client: Client, number: usize) {
 }
 
 async fn hold(book: &Book, client: &Client, session: &Session, number: usize) {
-    let lock = Lock::new(session, "lock");
+    let lock = Lock::new(session, LOCK);
     let Ok(Ok(guard)) = tokio::time::timeout(TURN, lock.acquire()).await else {
         return;
     };
@@ -53,7 +56,7 @@ async fn hold(book: &Book, client: &Client, session: &Session, number: usize) {
             .await;
         match put {
             Ok(put) => {
-                open(&book.locks).taken.insert(put.header.revision, token);
+                taken(book, LOCK, put.header.revision, token);
                 book.count("fenced writes taken");
             }
             Err(error) => book.failed(&error),
@@ -79,16 +82,24 @@ async fn hold(book: &Book, client: &Client, session: &Session, number: usize) {
     }
 }
 
-/// In the order of the store no token comes after a larger one.
+/// The store took a write at this revision whose fence is the token of a place in this line.
+pub(super) fn taken(book: &Book, line: &'static str, revision: i64, token: i64) {
+    let account = &mut open(&book.locks).taken;
+    account.entry(line).or_default().insert(revision, token);
+}
+
+/// In the order of the store no token comes after a larger one of its line.
 pub(super) fn settle(book: &Book) {
-    let mut largest = 0;
-    for (revision, token) in &open(&book.locks).taken {
-        if *token < largest {
-            book.violation(format!(
-                "at revision {revision} the store took a write with token {token}, after one with \
-                 {largest}"
-            ));
+    for (line, taken) in &open(&book.locks).taken {
+        let mut largest = 0;
+        for (revision, token) in taken {
+            if *token < largest {
+                book.violation(format!(
+                    "at revision {revision} the store took a write of {line} with token {token}, after \
+                     one with {largest}"
+                ));
+            }
+            largest = largest.max(*token);
         }
-        largest = largest.max(*token);
     }
 }

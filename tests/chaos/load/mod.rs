@@ -57,6 +57,7 @@ pub(crate) struct Book {
     counters: Mutex<counters::Account>,
     keepers: Mutex<keepers::Account>,
     locks: Mutex<locks::Account>,
+    elections: Mutex<etcd::elections::Account>,
     watches: Mutex<watches::Account>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     violations: Mutex<Vec<String>>,
@@ -141,6 +142,7 @@ impl Load {
             counters: Mutex::default(),
             keepers: Mutex::default(),
             locks: Mutex::default(),
+            elections: Mutex::default(),
             watches: Mutex::default(),
             counts: Mutex::default(),
             violations: Mutex::default(),
@@ -183,12 +185,7 @@ impl Load {
                 acting.spawn(members::read(book.clone(), pinned, seed, lane as u64));
             }
         }
-        for (number, port) in ports.iter().enumerate() {
-            acting.spawn(etcd::act(book.clone(), *port, seed, number as u64));
-            listening.spawn(etcd::watches::listen(book.clone(), *port, number));
-        }
-        acting.spawn(etcd::leases::keep(book.clone(), ports.clone()));
-        acting.spawn(etcd::leases::abandon(book.clone(), ports, seed));
+        etcd::begin(&book, &mut acting, &mut listening, &ports, seed);
         let client = connect(options.clone()).await;
         for _ in 0..2 {
             acting.spawn(counters::act(book.clone(), client.clone()));
@@ -248,6 +245,7 @@ impl Load {
         counters::settle(book, client).await;
         keepers::settle(book, client).await;
         locks::settle(book);
+        etcd::elections::settle(book);
         let last = insist(|| client.put("end", "of all", None)).await;
         watches::stop_at(book, last.header.revision);
         let listened = async {

@@ -4,12 +4,13 @@
 //! Programs are drawn from a seed, over few keys, so that ranges, revisions, comparisons and
 //! compactions meet. `ETCD_PROGRAMS` runs more of them, `ETCD_SEED` others. Each begins without keys, and
 //! each step is drawn by itself: of a program with a difference, the steps it takes are found and told.
-//! There are four kinds: of keys, here; with leases and watches ([`streams`]); over all other services
-//! ([`services`]); and with members that come and go ([`members`]).
+//! There are five kinds: of keys, here; with leases and watches ([`streams`]); over all other services
+//! ([`services`]); with members that come and go ([`members`]); and of odd values in any of them ([`odd`]).
 
 mod access;
 mod calls;
 mod members;
+mod odd;
 mod services;
 mod streams;
 pub(crate) mod texts;

@@ -122,8 +122,19 @@ impl Channel {
         body: Bytes,
         headers: &[(&str, &str)],
     ) -> Result<Ended, h2::Error> {
+        self.call_as("application/grpc", path, body, headers).await
+    }
+
+    /// The same with a body of this type.
+    pub(crate) async fn call_as(
+        &self,
+        content_type: &str,
+        path: &str,
+        body: Bytes,
+        headers: &[(&str, &str)],
+    ) -> Result<Ended, h2::Error> {
         let mut request = Request::post(format!("http://{}{path}", self.address))
-            .header("content-type", "application/grpc")
+            .header("content-type", content_type)
             .header("te", "trailers");
         for (name, value) in headers {
             request = request.header(*name, *value);

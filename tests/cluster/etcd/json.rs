@@ -98,10 +98,10 @@ impl Object {
     }
 
     fn value_of(&mut self, name: &str, names: &[&str], value: i32) {
-        let number = usize::try_from(value).unwrap();
-        match self.form % 2 {
-            0 => self.field(name, &value.to_string()),
-            _ => self.field(name, &format!("\"{}\"", names[number])),
+        let known = usize::try_from(value).ok().and_then(|at| names.get(at));
+        match (self.form % 2, known) {
+            (1, Some(known)) => self.field(name, &format!("\"{known}\"")),
+            _ => self.field(name, &value.to_string()),
         }
     }
 

@@ -145,6 +145,8 @@ async fn members_are_listed_with_the_urls_of_all_and_agree_on_hashes() {
         downgrade(DowngradeAction::Cancel as i32, "3").await,
         Err((9, none))
     );
+    let unknown = "etcdserver: unknown method".to_owned();
+    assert_eq!(downgrade(3, "3.5.0").await, Err((2, unknown)));
     // What was asked is counted, by its code.
     let metrics = cluster.page(leader, "/metrics").1;
     let counted = format!(

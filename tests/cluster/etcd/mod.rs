@@ -57,7 +57,7 @@ mod revokes;
 mod said;
 mod snapshot;
 mod stale;
-mod tls;
+pub(crate) mod tls;
 mod unread;
 mod watches;
 mod wire;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::version::{TLS12, TLS13};
@@ -17,15 +18,33 @@ use crate::harness::{PATIENCE, eventually};
 
 const LOGGED: (&str, &str) = ("LEASEHOLD_LOG_FILTER", "info");
 
-type Shown = (CertificateDer<'static>, PrivateKeyDer<'static>);
+/// What a client shows.
+pub(crate) struct Shown(CertificateDer<'static>, PrivateKeyDer<'static>);
+
+impl Shown {
+    pub(crate) fn of(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> Self {
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        Self(certificate.der().clone(), key)
+    }
+}
 
 /// What was issued for `name`.
 fn issued(cluster: &EtcdCluster, name: &str) -> Shown {
     let file = |kind: &str| cluster.cluster.pki.file(&format!("{name}.{kind}"));
-    (
+    Shown(
         CertificateDer::from_pem_file(file("pem")).unwrap(),
         PrivateKeyDer::from_pem_file(file("key")).unwrap(),
     )
+}
+
+/// A certificate for this host, and its key.
+pub(crate) fn certificate_for(
+    authority: &rcgen::Issuer<'_, rcgen::KeyPair>,
+    host: &str,
+) -> (rcgen::Certificate, rcgen::KeyPair) {
+    let params = rcgen::CertificateParams::new(vec![host.to_owned()]).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    (params.signed_by(&key, authority).unwrap(), key)
 }
 
 /// A page as a client reads it that knows these versions and shows this, and the version that both took.
@@ -34,8 +53,26 @@ fn page(
     versions: &[&'static SupportedProtocolVersion],
     shown: Option<Shown>,
 ) -> std::io::Result<(Option<ProtocolVersion>, String)> {
-    let mut roots = RootCertStore::empty();
     let ca = cluster.cluster.pki.file("client-ca.pem");
+    page_in(versions, cluster.ports[0], Path::new(&ca), shown)
+}
+
+/// The same at a port of which this is the authority.
+pub(crate) fn page_at(
+    port: SocketAddr,
+    ca: &Path,
+    shown: Option<Shown>,
+) -> std::io::Result<(Option<ProtocolVersion>, String)> {
+    page_in(&[&TLS12, &TLS13], port, ca, shown)
+}
+
+fn page_in(
+    versions: &[&'static SupportedProtocolVersion],
+    port: SocketAddr,
+    ca: &Path,
+    shown: Option<Shown>,
+) -> std::io::Result<(Option<ProtocolVersion>, String)> {
+    let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(ca).unwrap())
         .unwrap();
@@ -45,12 +82,11 @@ fn page(
         .unwrap()
         .with_root_certificates(roots);
     let config = match shown {
-        Some((certificate, key)) => builder
+        Some(Shown(certificate, key)) => builder
             .with_client_auth_cert(vec![certificate], key)
             .unwrap(),
         None => builder.with_no_client_auth(),
     };
-    let port = cluster.ports[0];
     let name = ServerName::from(port.ip());
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let stream = TcpStream::connect(port)?;
@@ -131,8 +167,7 @@ fn a_client_that_is_not_listed_or_whose_certificate_is_another_authority_s_is_re
     assert!(served.1.starts_with("HTTP/1.1 200"), "{served:?}");
     let key = rcgen::KeyPair::generate().unwrap();
     let own = rcgen::CertificateParams::new(vec!["good".to_owned()]).unwrap();
-    let own = own.self_signed(&key).unwrap().der().clone();
-    let own_key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let own = Shown::of(&own.self_signed(&key).unwrap(), &key);
     for (shown, reason) in [
         (
             Some(issued(&cluster, "tester")),
@@ -140,7 +175,7 @@ fn a_client_that_is_not_listed_or_whose_certificate_is_another_authority_s_is_re
         ),
         (None, "the client's certificate: peer sent no certificates"),
         (
-            Some((own, own_key)),
+            Some(own),
             "the client's certificate: invalid peer certificate",
         ),
     ] {
@@ -150,4 +185,45 @@ fn a_client_that_is_not_listed_or_whose_certificate_is_another_authority_s_is_re
         }
         is_said(&cluster, reason);
     }
+}
+
+/// As etcd's `client-cert-allowed-hostname` has it: by the hosts that a certificate is for, whatever its common name is.
+#[test]
+fn a_client_whose_certificate_is_for_a_listed_host_is_let_in() {
+    let names = [
+        ("LEASEHOLD_TLS_ETCD_ALLOWED_SANS", "app.of.example,10.0.0.7"),
+        LOGGED,
+    ];
+    let cluster = EtcdCluster::start(1, &names);
+    let read = |name: &str| std::fs::read_to_string(cluster.cluster.pki.file(name)).unwrap();
+    let key = rcgen::KeyPair::from_pem(&read("client-ca.key")).unwrap();
+    let authority = rcgen::Issuer::from_ca_cert_pem(&read("client-ca.pem"), key).unwrap();
+    let shown = |host: &str| {
+        let (certificate, key) = certificate_for(&authority, host);
+        page(
+            &cluster,
+            &[&TLS12, &TLS13],
+            Some(Shown::of(&certificate, &key)),
+        )
+    };
+    for host in [
+        "app.of.example",
+        "APP.of.example",
+        "*.of.example",
+        "10.0.0.7",
+    ] {
+        let (_, page) = shown(host).unwrap();
+        assert!(page.starts_with("HTTP/1.1 200"), "{host}: {page}");
+    }
+    for host in [
+        "an.app.of.example",
+        "of.example",
+        "*.app.of.example",
+        "10.0.0.8",
+    ] {
+        if let Ok((_, page)) = shown(host) {
+            assert_eq!(page, "", "{host}");
+        }
+    }
+    is_said(&cluster, "not listed in tls.etcd.allowed_sans");
 }

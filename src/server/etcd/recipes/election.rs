@@ -9,7 +9,7 @@ use super::line;
 use super::line::Place;
 use crate::api::{EventKind, KeyRange, WatchRequest};
 use crate::etcd::convert;
-use crate::etcd::errors::{NO_ELECTED, NO_LEADER_KEY, NOT_ELECTED};
+use crate::etcd::errors::{NO_ELECTED, NO_LEADER_KEY, NOT_ELECTED, of_observer};
 use crate::etcd::proto;
 use crate::etcd::proto::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
@@ -125,20 +125,20 @@ pub(in crate::server::etcd) fn observe(caller: Caller, body: RequestBody) -> Res
         caller,
         WAITING_MAX,
         streaming,
-        |caller, answers| async move { tell(&caller, body, &answers).await.map(Err) },
+        |caller, answers| async move { tell(&caller, body, &answers).await },
     )
 }
 
-/// Tells the client of leaders, until it is gone; else, why that ended.
+/// Tells the client of leaders, until it is gone; else, how that ended.
 async fn tell(
     caller: &Caller,
     body: RequestBody,
     answers: &mpsc::Sender<StreamFrame>,
-) -> Option<Status> {
+) -> Option<Result<(), Status>> {
     let mut requests = Requests::new(caller.clone(), body);
     let request: LeaderRequest = match requests.next().await {
         Ok(request) => request?,
-        Err(status) => return Some(status),
+        Err(status) => return Some(Err(status)),
     };
     let prefix = line::prefix(&request.name);
     // What the client was told last: a key, and its revision. The next leader's may be older.
@@ -147,7 +147,7 @@ async fn tell(
         let read = line::read_first(&caller.again(), line::by_creation(&prefix)).await;
         let (header, first) = match read {
             Ok(read) => read,
-            Err(status) => return Some(status),
+            Err(status) => return Some(of_observer(status)),
         };
         let Some(leader) = first else {
             let any = WatchRequest {

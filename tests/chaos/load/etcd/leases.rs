@@ -33,8 +33,8 @@ const ABANDONED_TTL_S: [i64; 2] = [2, 3];
 pub(crate) const LOOKS: &str = "looks at leases of etcd's clients that are counted on";
 
 /// A lease that is renewed.
-struct Renewed {
-    id: i64,
+pub(super) struct Renewed {
+    pub(super) id: i64,
     ttl: Duration,
     /// When the latest request was sent that had effect.
     sent: Instant,
@@ -47,8 +47,8 @@ impl Holder for Renewed {
 }
 
 /// A client that asks the next node once one does not answer.
-struct Wanderer {
-    client: EtcdClient,
+pub(super) struct Wanderer {
+    pub(super) client: EtcdClient,
     ports: Vec<SocketAddr>,
     /// The stream of renewals, and the connection that it is on.
     renewals: Option<(Channel, Stream)>,
@@ -148,7 +148,7 @@ async fn renew_some(
 }
 
 impl Wanderer {
-    fn new(book: Arc<Book>, ports: Vec<SocketAddr>) -> Self {
+    pub(super) fn new(book: Arc<Book>, ports: Vec<SocketAddr>) -> Self {
         Self {
             client: EtcdClient::new(book, ports[0], PATIENCE_WITH_A_NODE),
             ports,
@@ -157,7 +157,7 @@ impl Wanderer {
     }
 
     /// Asks the next node from now on.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         self.ports.rotate_left(1);
         self.client = EtcdClient::new(
             self.client.book.clone(),
@@ -167,7 +167,7 @@ impl Wanderer {
         self.renewals = None;
     }
 
-    async fn grant(&mut self, ttl_s: i64) -> Result<Renewed, Failure> {
+    pub(super) async fn grant(&mut self, ttl_s: i64) -> Result<Renewed, Failure> {
         let sent = Instant::now();
         let request = LeaseGrantRequest { ttl: ttl_s, id: 0 };
         let granted: LeaseGrantResponse = self.client.ask(GRANT, &request).await?;

@@ -13,8 +13,9 @@ use super::super::messages::{
     AuthRoleDeleteRequest, AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
     AuthRoleRevokePermissionRequest, AuthUserAddRequest, AuthUserChangePasswordRequest,
     AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest, AuthenticateRequest, AuthenticateResponse,
-    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-    Permission, PermissionType, WatchCreateRequest, WatchRequest, WatchRequestUnion, WatchResponse,
+    LeaderRequest, LeaderResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, Permission, PermissionType, WatchCreateRequest, WatchRequest,
+    WatchRequestUnion, WatchResponse,
 };
 use super::super::watches::started;
 
@@ -381,6 +382,33 @@ async fn a_watch_needs_permission_and_ends_when_that_is_lost() {
         ended.cancel_reason,
         reason("PermissionDenied", "permission denied")
     );
+}
+
+/// As in etcd, whose Observe ends for any reason as if all was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_who_may_not_read_is_told_no_leader_and_no_reason() {
+    let cluster = started(1).await;
+    let channel = Channel::open(cluster.ports[0]).await;
+    let place = PutRequest {
+        key: bytes("z/1"),
+        ..PutRequest::default()
+    };
+    let _: PutResponse = channel.ask(PUT, &place).await.unwrap();
+    guard(&channel).await;
+    let anna = login(&channel, "anna", "of anna").await.unwrap();
+    let root = login(&channel, "root", "of root").await.unwrap();
+    let observe = async |token: Option<&str>| {
+        let header: Vec<_> = token.iter().map(|it| ("token", *it)).collect();
+        let path = "/v3electionpb.Election/Observe";
+        let mut stream = channel.begin(path, &header).await;
+        stream.send_last(&LeaderRequest { name: bytes("z") });
+        let told = stream.next::<LeaderResponse>().await;
+        told.map(|told| told.kv.unwrap().key)
+    };
+    assert_eq!(observe(Some(&root)).await, Ok(bytes("z/1")));
+    for token in [Some(&*anna), Some("x"), None] {
+        assert_eq!(observe(token).await, Err((0, String::new())), "{token:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

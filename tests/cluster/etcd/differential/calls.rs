@@ -35,21 +35,22 @@ struct Shape {
 }
 
 impl Services {
-    /// Who leads, as an Observe is told at first, and once more after the leader has proclaimed something.
+    /// Who leads, as an Observe is told at first, and once more after the leader has proclaimed something. Whoever may
+    /// not read it sees how it ends.
     pub(super) async fn observe(&mut self, draw: &mut Draw, name: Bytes) -> Result<(), Ended> {
-        // One that is refused has another code here.
-        self.as_root();
         // Without a leader nothing is told.
         let Some(first) = self.first(&name).await? else {
             return Ok(());
         };
         let asked = LeaderRequest { name: name.clone() };
         let mut streams = self.begin(OBSERVE, &asked).await?;
-        next::<LeaderResponse>(&mut streams, OBSERVE, &asked).await?;
+        let is_told = next::<LeaderResponse>(&mut streams, OBSERVE, &asked).await?;
         // Without a lease, etcd grants one that it forgets.
-        if first.lease == 0 {
+        if !is_told || first.lease == 0 {
             return Ok(());
         }
+        // Leases belong to who granted them.
+        self.as_root();
         let leader = Some(LeaderKey {
             name,
             key: first.key,
@@ -60,7 +61,9 @@ impl Services {
         let proclaim = ProclaimRequest { leader, value };
         let code = self.ask::<_, ProclaimResponse>(PROCLAIM, &proclaim).await?;
         match code {
-            0 => next::<LeaderResponse>(&mut streams, OBSERVE, &proclaim).await,
+            0 => next::<LeaderResponse>(&mut streams, OBSERVE, &proclaim)
+                .await
+                .map(drop),
             _ => Ok(()),
         }
     }
@@ -102,14 +105,15 @@ impl Services {
     }
 }
 
-/// The next answers of both, or how the calls ended, are equal.
+/// The next answers of both, or how the calls ended, are equal; whether there were any.
 async fn next<A: Message + Default + Masked + PartialEq + Debug>(
     [etcd, ours]: &mut [Stream; 2],
     path: &str,
     asked: &impl Debug,
-) -> Result<(), Ended> {
+) -> Result<bool, Ended> {
     let theirs = told::<A>(etcd).await?;
-    same(&told::<A>(ours).await?, &theirs, path, asked)
+    same(&told::<A>(ours).await?, &theirs, path, asked)?;
+    Ok(theirs.is_ok())
 }
 
 async fn told<A: Message + Default + Masked>(

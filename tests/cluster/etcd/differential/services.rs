@@ -175,7 +175,7 @@ impl Kind for Services {
 
 impl Services {
     /// Takes away what a program may have left: access control, users, roles, alarms and leases.
-    async fn clear(&mut self) -> Result<(), Ended> {
+    pub(super) async fn clear(&mut self) -> Result<(), Ended> {
         self.clear_access().await?;
         for channel in [&self.pair.etcd, &self.pair.ours] {
             let listed = channel.ask(ALARM, &AlarmRequest::default()).await;
@@ -311,17 +311,7 @@ impl Services {
             }
             5 => {
                 let ttl = draw.below(8) - 4;
-                let grant = LeaseGrantRequest { ttl, id: SHORT };
-                let granted = self.ask::<_, LeaseGrantResponse>(GRANT, &grant).await;
-                let revoke = LeaseRevokeRequest { id: SHORT };
-                let tokens = self.tokens().await?;
-                for (channel, token) in [&self.pair.etcd, &self.pair.ours].iter().zip(&tokens) {
-                    let header: Vec<_> = token.iter().map(|it| ("token", it.as_str())).collect();
-                    // It may have ended by itself, or was not granted.
-                    let _: Result<LeaseRevokeResponse, _> =
-                        channel.ask_with(REVOKE, &revoke, &header).await;
-                }
-                granted?;
+                self.grant_and_revoke(ttl).await?;
             }
             6 | 7 => {
                 let revoke = LeaseRevokeRequest { id };
@@ -339,6 +329,21 @@ impl Services {
             }
         }
         Ok(())
+    }
+
+    /// Grants a lease that may be short, and takes it away.
+    pub(super) async fn grant_and_revoke(&mut self, ttl: i64) -> Result<(), Ended> {
+        let grant = LeaseGrantRequest { ttl, id: SHORT };
+        let granted = self.ask::<_, LeaseGrantResponse>(GRANT, &grant).await;
+        let revoke = LeaseRevokeRequest { id: SHORT };
+        let tokens = self.tokens().await?;
+        for (channel, token) in [&self.pair.etcd, &self.pair.ours].iter().zip(&tokens) {
+            let header: Vec<_> = token.iter().map(|it| ("token", it.as_str())).collect();
+            // It may have ended by itself, or was not granted.
+            let _: Result<LeaseRevokeResponse, _> =
+                channel.ask_with(REVOKE, &revoke, &header).await;
+        }
+        granted.map(drop)
     }
 
     async fn lock(&mut self, draw: &mut Draw) -> Result<(), Ended> {
@@ -636,7 +641,7 @@ fn name(draw: &mut Draw) -> Bytes {
 }
 
 /// A place in one of those lines.
-fn place(draw: &mut Draw) -> Bytes {
+pub(super) fn place(draw: &mut Draw) -> Bytes {
     let (name, lease) = (name(draw), lease(draw));
     [&name[..], format!("/{lease:x}").as_bytes()]
         .concat()
