@@ -30,6 +30,7 @@ pub(crate) enum Kind {
     NeedState,
     Forgotten,
     ReadLease,
+    Reminder,
 }
 
 impl Kind {
@@ -53,6 +54,7 @@ impl Kind {
             Message::NeedState => Self::NeedState,
             Message::Forgotten(_) => Self::Forgotten,
             Message::Recall | Message::Returned(_) => Self::ReadLease,
+            Message::Reminder(_) => Self::Reminder,
         }
     }
 }

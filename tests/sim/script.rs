@@ -339,7 +339,7 @@ const THREADS: [(&str, Thread); 5] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 17] = [
+const KINDS: [(&str, Kind); 18] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -357,6 +357,7 @@ const KINDS: [(&str, Kind); 17] = [
     ("need-state", Kind::NeedState),
     ("forgotten", Kind::Forgotten),
     ("read-lease", Kind::ReadLease),
+    ("reminder", Kind::Reminder),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {

@@ -499,6 +499,85 @@ pub(crate) fn a28_a_member_with_an_older_copy_counts_once_it_has_everything_back
     stage.ends_well();
 }
 
+/// A28: n1 and n3 acknowledge what n2 has not; n3 stops, n1 leads no more and goes on running. n3 comes back with an
+/// older copy of its data directory and n2 with what it has: they are a majority, and n1 alone can say what n3 lacks.
+#[test]
+pub(crate) fn a28_a_leader_of_before_says_what_a_member_that_was_set_back_has_forgotten() {
+    for seed in 1..=8 {
+        let mut options = Options::still(3);
+        options.real_log = false;
+        options.seed = seed;
+        let mut stage = Stage::of(options);
+        let [first, second, third] = [stage.leader(), stage.other(1), stage.other(2)];
+        let older = copies(&mut stage, &[third]);
+        stage.world.stop(second, Ending::Kill);
+        let mut revision = 0;
+        for _ in 0..3 {
+            revision = written(&mut stage);
+        }
+        stage.wait(100);
+        stage.world.stop(third, Ending::Kill);
+        stage.until("it leads no more", 1_000, |stage| !stage.leads(first));
+        come_back_older(&mut stage, older);
+        stage.world.start(second);
+        stage.world.start(third);
+        stage.until("somebody leads", 5_000, |stage| {
+            stage.world.leader().is_some()
+        });
+        assert_eq!(stage.leader(), first, "nobody else has everything");
+        assert_eq!(role(&stage, third), Some(Role::Quarantined));
+        stage.must_show(second, revision, 2_000);
+        stage.until("it is back", 3_000, |stage| {
+            role(stage, third) == Some(Role::Follower)
+        });
+        stage.ends_well();
+    }
+}
+
+/// A28: n3 acknowledges to n1, and then, while n1 is cut off, to n2 what n1 has not. n2 stops, n3 comes back with a copy
+/// from before both: n1 would be elected by it, and says itself what n3 lacks.
+#[test]
+pub(crate) fn a28_a_leader_of_before_is_not_elected_by_a_member_that_was_set_back() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    let mut stage = Stage::of(options);
+    let first = stage.leader();
+    let others = [stage.other(1), stage.other(2)];
+    let older = copies(&mut stage, &others);
+    assert_eq!(stage.leader(), first);
+    stage.write();
+    stage.wait(100);
+    stage.does(4_000, Fault::Isolate(Node(first), Way::Both, false));
+    let second = stage.until_another_leads(first, 3_000);
+    let third = others.into_iter().find(|other| *other != second);
+    let third = third.expect("there are two");
+    let revision = written(&mut stage);
+    stage.wait(100);
+    stage.world.stop(second, Ending::Kill);
+    stage.world.stop(third, Ending::Kill);
+    stage.wait(4_000);
+    let older = older.into_iter().filter(|(node, _)| *node == third);
+    come_back_older(&mut stage, older.collect());
+    stage.world.start(third);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    assert_eq!(role(&stage, third), Some(Role::Quarantined));
+    stage.world.start(second);
+    stage.must_show(first, revision, 5_000);
+    assert_eq!(stage.leader(), second);
+    stage.ends_well();
+}
+
+/// Writes; the revision.
+fn written(stage: &mut Stage) -> i64 {
+    match stage.write() {
+        Fate::Written { revision } => revision,
+        _ => unreachable!("write() checks it"),
+    }
+}
+
 fn role(stage: &Stage, node: usize) -> Option<Role> {
     let process = stage.world.machines[node].process.as_ref();
     process.map(|process| process.node.status().role)
@@ -581,14 +660,19 @@ fn to_be_set_back(check_interval: Option<Duration>) -> (Stage, [usize; 3]) {
     (stage, nodes)
 }
 
-/// These come back with copies of before.
+/// These come back with copies of before, and more is lost than a majority can make up for.
 fn set_back(stage: &mut Stage, older: Vec<(usize, OlderCopy)>) {
+    come_back_older(stage, older);
+    stage.world.judge.beyond = true;
+}
+
+/// These come back with copies of before.
+fn come_back_older(stage: &mut Stage, older: Vec<(usize, OlderCopy)>) {
     for (node, copy) in older {
         stage.world.machines[node].disk.set_back(&copy);
         let disk = &stage.world.machines[node].disk;
         stage.world.judge.stopped(node, disk);
     }
-    stage.world.judge.beyond = true;
 }
 
 /// The operator copies the data directories of these, one after the other.
