@@ -408,6 +408,8 @@ fn fault(fault: &Fault) -> String {
         Fault::FillDisk(who) => format!("fill-disk {}", target(who)),
         Fault::Rot(who) => format!("rot {}", target(who)),
         Fault::Wipe(who) => format!("wipe {}", target(who)),
+        Fault::SetBack(who) => format!("set-back {}", target(who)),
+        Fault::BreakState(who) => format!("break-state {}", target(who)),
         Fault::SlowApply(who, by) => format!("slow-apply {} {}", target(who), time(by)),
         Fault::Transfer(None) => "transfer".to_owned(),
         Fault::Transfer(Some(to)) => format!("transfer {}", target(Target::Node(to))),
@@ -464,6 +466,8 @@ fn read_fault(words: &mut Words<'_>) -> Result<Fault, String> {
         "fill-disk" => Fault::FillDisk(words.target()?),
         "rot" => Fault::Rot(words.target()?),
         "wipe" => Fault::Wipe(words.target()?),
+        "set-back" => Fault::SetBack(words.target()?),
+        "break-state" => Fault::BreakState(words.target()?),
         "slow-apply" => Fault::SlowApply(words.target()?, words.time()?),
         "transfer" if words.peek().is_none() => Fault::Transfer(None),
         "transfer" => match words.target()? {

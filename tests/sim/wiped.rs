@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use leasehold::api::Consistency;
 use leasehold::node::StateCheck;
+use leasehold::raft::{Timing, TimingOptions};
 use leasehold::types::{NodeId, Role};
 
 use crate::affordable;
 use crate::clock::{MS, Which};
 use crate::disk::{Backup, Ending, OlderCopy};
 use crate::history::Fate;
+use crate::machine::Thread;
 use crate::nemesis::Target::Node;
 use crate::nemesis::{Fault, Way};
 use crate::options::Options;
@@ -380,6 +382,63 @@ fn a23_a_wiped_member_keeps_its_silence_whoever_founded_the_cluster() {
     }
 }
 
+/// Of five, the third stands for a term with the vote of the second, which loses everything at once, and whose silence is
+/// over when the disk of the third, which stood still, has written its own vote, and the fourth hears the question. The
+/// first leads all the time, and what it and the second have acknowledged since is unknown to the third.
+#[test]
+pub(crate) fn a23_a_vote_that_its_giver_has_forgotten_elects_none_of_five() {
+    let mut options = Options::still(5);
+    let timing = TimingOptions {
+        step_down_after: Duration::from_secs(1),
+        ..TimingOptions::default()
+    };
+    options.timing = Timing::new(timing).expect("it fits");
+    let mut stage = Stage::of(options);
+    let first = stage.leader();
+    let deaf = [stage.other(1), stage.other(2), stage.other(3)];
+    let fifth = stage.other(4);
+    for other in deaf {
+        stage.world.network.cut(first, other);
+    }
+    let asks = |stage: &Stage| {
+        let mut deaf = deaf.into_iter();
+        deaf.find(|node| role(stage, *node) == Some(Role::PreCandidate))
+    };
+    stage.until("one asks", 1_000, |stage| asks(stage).is_some());
+    let begun = stage.now();
+    let third = asks(&stage).expect("it was seen");
+    let others: Vec<usize> = deaf.into_iter().filter(|other| *other != third).collect();
+    let (second, fourth) = (others[0], others[1]);
+    stage.does(3_000, Fault::Stall(Node(third), Thread::Log));
+    for hears_late in [first, fifth] {
+        stage.world.network.cut(third, hears_late);
+    }
+    stage.world.network.slow = Some(((third, fourth), 3_000 * MS));
+    let has_vote_of = |stage: &Stage, node: usize| {
+        let hard = stage.world.machines[node].disk.hard();
+        hard.vote == Some(NodeId(third as u64 + 1))
+    };
+    stage.until("it has a vote", 100, |stage| has_vote_of(stage, second));
+    stage.wait(3);
+    empty(&mut stage, second);
+    for other in [second, fourth] {
+        stage.world.network.join(first, other);
+    }
+    stage.until("it is back", 2_300, |stage| is_back(stage, second));
+    assert_eq!(role(&stage, third), Some(Role::Candidate));
+
+    // The fourth is free to vote again, and lacks what the others acknowledge.
+    stage.wait(begun + 2_400 - stage.now());
+    stage.world.network.cut(first, fourth);
+    stage.wait(10);
+    let revision = written(&mut stage);
+    stage.until("the fourth votes", 700, |stage| has_vote_of(stage, fourth));
+    stage.wait(20);
+    assert!(!stage.leads(third) && stage.leads(first));
+    stage.must_show(second, revision, 500);
+    stage.ends_well();
+}
+
 /// Three members that were restored from the same backup and go on: the leader and one that has everything;
 /// and one that is down since it had only a part of what was acknowledged. And the backup.
 fn restored_and_one_behind() -> (Stage, [usize; 3], Backup) {
@@ -467,6 +526,7 @@ pub(crate) fn a28_a_member_with_an_older_copy_counts_once_it_has_everything_back
     stage.wait(100);
     stage.world.stop(one, Ending::Kill);
     let older = stage.world.machines[one].disk.copy();
+    let older = older.expect("the log is a plain one");
     stage.world.start(one);
     stage.wait(1_000);
     for _ in 0..3 {
@@ -680,7 +740,8 @@ fn copies(stage: &mut Stage, nodes: &[usize]) -> Vec<(usize, OlderCopy)> {
     let mut copies = Vec::new();
     for node in nodes {
         stage.world.stop(*node, Ending::Kill);
-        copies.push((*node, stage.world.machines[*node].disk.copy()));
+        let copy = stage.world.machines[*node].disk.copy();
+        copies.push((*node, copy.expect("the log is a plain one")));
         stage.world.start(*node);
         stage.wait(1_000);
     }
@@ -733,6 +794,45 @@ fn must_diverge(mut stage: Stage, nodes: [usize; 3], older: Vec<(usize, OlderCop
         assert_eq!(stage.world.leader(), None);
     }
     assert_eq!(stage.world.machines[first].disk.entries(), kept);
+}
+
+/// D3: the state of every member is set aside though its log goes back no further. Nobody can lead without a state, and
+/// none can be sent; so after a while without a leader each opens again what it has set aside.
+#[test]
+fn d3_states_that_were_set_aside_everywhere_are_opened_again() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    options.log_tail = Some(0);
+    let mut stage = Stage::of(options);
+    let is_cut = |stage: &Stage, node: usize| stage.world.machines[node].disk.base().index.0 > 0;
+    let mut revision = 0;
+    while !(0..3).all(|node| is_cut(&stage, node)) {
+        revision = written(&mut stage);
+        assert!(revision < 1_000, "logs are cut");
+    }
+    for node in 0..3 {
+        stage.world.stop(node, Ending::Kill);
+        stage.world.machines[node].disk.break_state();
+    }
+    for node in 0..3 {
+        stage.world.start(node);
+    }
+    for _ in 0..100 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    for node in 0..3 {
+        stage.world.stop(node, Ending::Kill);
+        stage.world.machines[node].disk.want_state_back();
+        stage.world.start(node);
+    }
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    for node in 0..3 {
+        stage.must_show(node, revision, 2_000);
+    }
+    stage.ends_well();
 }
 
 fn state_check(stage: &Stage, node: usize) -> Option<StateCheck> {
