@@ -342,6 +342,13 @@ pub(super) const CASES: &[Case] = &[
         ),
     },
     Case {
+        bugs: &[EarlierLifeHolds],
+        by: By::Schedule(
+            "rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything",
+            wiped::rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything,
+        ),
+    },
+    Case {
         bugs: &[FormerLeaderSilent],
         by: By::Schedule(
             "a28_a_leader_of_before_says_what_a_member_that_was_set_back_has_forgotten",
