@@ -55,7 +55,7 @@ impl Consensus {
         }
         self.meet_an_older_cluster();
         if !is_held {
-            // Whoever sent it may lead a term that is not known here yet.
+            // Its sender may lead a term that is not known here yet.
             self.replaced_in = self.hard.term.next();
             self.log.begin_after(base);
             planted!(SnapshotBaseUnsynced => self.log.trust_base());
