@@ -14,7 +14,7 @@ use crate::history::Fate;
 use crate::machine::Thread;
 use crate::nemesis::Target::Node;
 use crate::nemesis::{Fault, Way};
-use crate::options::{Options, ReadLeases};
+use crate::options::Options;
 use crate::scenarios::Stage;
 use crate::world::World;
 
@@ -634,30 +634,13 @@ pub(crate) fn a28_a_leader_of_before_is_not_elected_by_a_member_that_was_set_bac
 /// before anybody knows. What its earlier life acknowledged says nothing of what this one would serve.
 #[test]
 pub(crate) fn rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything() {
-    let mut options = Options::still(3);
-    options.real_log = false;
-    options.read_leases = Some(ReadLeases {
-        members: u64::MAX,
-        max_write_delay: Duration::from_millis(50),
-    });
-    let mut stage = Stage::of(options);
-    let one = stage.other(1);
-    let older = copies(&mut stage, &[one]);
-    for _ in 0..3 {
-        stage.write();
-    }
-    stage.wait(100);
-    stage.world.stop(one, Ending::Kill);
-    come_back_older(&mut stage, older);
-    stage.world.start(one);
-    for _ in 0..100 {
-        stage.read_at(one, Consistency::Linearizable, 5);
-    }
-    assert_eq!(role(&stage, one), Some(Role::Quarantined));
-    stage.until("it is back", 4_000, |stage| {
-        role(stage, one) == Some(Role::Follower)
-    });
-    stage.ends_well();
+    let text = include_str!(
+        "regressions/a_holder_that_was_set_back_is_granted_a_read_lease_at_once.sched"
+    );
+    let script = crate::script::read(text).expect("it is well formed");
+    let report = crate::run::run(script.options);
+    assert!(report.violation.is_none(), "{:?}", report.violation);
+    assert!(report.marks.count(crate::marks::Mark::MemberSetBack) > 0);
 }
 
 /// Writes; the revision.
