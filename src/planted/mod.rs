@@ -455,6 +455,11 @@ bugs! {
     OlderCopyCounts "A28" "a member that lacks what it acknowledged to its leader counts"
         ["a28_member_that_lacks_what_it_acknowledged_counts_for_nothing"]
     OlderCopyUnmarked "A28" "that a member lacks what it acknowledged is not written down"
+    EarlierLifeHolds "RL4" "what a holder has acknowledged in an earlier life counts for its read lease in this one"
+    FormerLeaderSilent "A28" "a leader of before does not say what was acknowledged to it"
+        ["a28_leader_of_before_says_what_a_member_has_forgotten"]
+    ReminderOfAnyTerm "A28" "what a later leader has replaced is taken for forgotten"
+        ["raft::reminders::tests::what_a_later_leader_has_replaced_is_not_forgotten"]
     DivergenceIgnored "A27" "what contradicts a committed entry is refused and forgotten"
         ["raft::divergence::tests::what_contradicts_a_committed_entry_is_seen_in_the_first_append_and_nothing_is_cut"]
     DivergedCounts "A27" "a member whose log has diverged votes"

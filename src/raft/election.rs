@@ -18,6 +18,9 @@ use crate::types::{LogId, LogIndex, NodeId, Term};
 impl Consensus {
     pub(super) fn handle_pre_vote(&mut self, from: NodeId, term: Term, question: PreVote) {
         self.meet_candidate(question.last, question.origin);
+        if question.last < self.log.last() {
+            self.remind_members();
+        }
         let ballot = match self.reason_against_pre_vote(term, &question) {
             None => Ballot::Granted,
             Some(reason) => Ballot::Withheld(reason),
@@ -180,6 +183,7 @@ impl Consensus {
             transfer_from: None,
         };
         self.role = RoleState::PreCandidate(campaign);
+        self.remind_members();
         let question = PreVote {
             round,
             next_term: self.hard.term.next(),

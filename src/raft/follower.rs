@@ -46,6 +46,7 @@ impl Consensus {
         if self.log.agrees(base) {
             let through = entries.last().map_or(base.index, |entry| entry.id.index);
             let keep = self.commit.max(follower.verified);
+            self.replaced_in = self.hard.term;
             if self.log.accept(entries, keep).is_err() {
                 return self.published.refuse_message();
             }
@@ -183,9 +184,8 @@ impl Consensus {
         }
     }
 
-    /// The leader of this term has an acknowledgement of this replica for what its log lacks: an earlier life of it
-    /// had more, and its votes may be forgotten, too (A28). A word that is older than this life's last answer is
-    /// about an earlier one.
+    /// The leader of this term has an acknowledgement of this replica for what its log lacks (A28). A word that is
+    /// older than this life's last answer is about an earlier one.
     pub(super) fn handle_forgotten(&mut self, from: NodeId, round: RoundId) {
         let RoleState::Follower(follower) = &mut self.role else {
             return;
@@ -197,6 +197,11 @@ impl Consensus {
         if let RoleState::Follower(follower) = &mut self.role {
             follower.heard.promised = false;
         }
+        self.forget_what_was_said();
+    }
+
+    /// This replica lacks what it has acknowledged. An earlier life of it had more, and its votes may be forgotten, too.
+    pub(super) fn forget_what_was_said(&mut self) {
         let nonce = self.rng.u64(..);
         self.quarantine = Some(Quarantine {
             nonce,

@@ -162,7 +162,12 @@ impl Consensus {
     pub(super) fn handle_heartbeat_reply(&mut self, from: NodeId, reply: HeartbeatReply) {
         let (now, last) = (self.now, self.log.last().index);
         let longest = self.timing.election_timeout_max;
+        let next_round = RoundId(self.next_round);
         if let Some(progress) = self.heard(from, reply.heard) {
+            let before = progress.asked.name;
+            if before.is_some_and(|before| !before.is_of_one_life_with(reply.name)) {
+                progress.begins_anew(next_round);
+            }
             progress
                 .asked
                 .named(now, reply.name, reply.wants_read_lease);

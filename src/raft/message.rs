@@ -95,6 +95,8 @@ pub enum Message {
     Recall,
     /// The sender holds no read lease that was granted for this name of its or one before, and accepts none.
     Returned(RoundId),
+    /// What the receiver has acknowledged to the sender when that led, and may have forgotten since (A28).
+    Reminder(Reminder),
 }
 
 /// Names one round: a question put to all peers at one moment of its creator's clock.
@@ -356,6 +358,16 @@ pub struct ReadIndexReply {
     pub mode: ReadMode,
     /// What the reads must see; `None` if the lease alone was to confirm it, and is void.
     pub confirmed: Option<Confirmation>,
+}
+
+/// What the receiver has acknowledged to a leader of before. That stays true for ever, so it may be late or come twice:
+/// the receiver compares it with what it holds as it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reminder {
+    /// The term in which the sender led and the receiver acknowledged.
+    pub term: Term,
+    /// The last entry that it acknowledged then.
+    pub last: LogId,
 }
 
 /// What a replica's state is at some entry.

@@ -52,6 +52,7 @@ mod quorum;
 mod read_index;
 mod read_lease;
 mod reads;
+mod reminders;
 mod role;
 mod snapshot;
 mod staleness;
@@ -66,8 +67,8 @@ pub(crate) use leader_lease::LeaderLease;
 pub use message::{
     APPEND_WEIGHT_MAX, Append, AppendReply, Ballot, Confirmation, Conflict, Envelope, Fresh, Heard,
     Heartbeat, HeartbeatReply, LogOrigin, Message, PreVote, PreVoteReply, ReadGrant, ReadIndex,
-    ReadIndexReply, Reason, Rejoin, RejoinReply, RoundId, StateHash, TimeoutNow, Verdict, Vote,
-    VoteReply,
+    ReadIndexReply, Reason, Rejoin, RejoinReply, Reminder, RoundId, StateHash, TimeoutNow, Verdict,
+    Vote, VoteReply,
 };
 pub use output::{
     HardState, Input, LogBase, Output, ReadId, ReadRefusal, RestoredState, Status, Ticket,

@@ -33,10 +33,11 @@ pub(super) struct Progress {
     /// The newest round it promised; `None` from the moment it enters the configuration until it
     /// answers (P15).
     pub(super) ack: Option<RoundId>,
-    /// Its word on what is durable counts only from this round on: it lost part of its log before
-    /// (A23).
+    /// Its word on what is durable counts only from this round on: before, it lost part of its log
+    /// (A23), or an earlier life of it spoke.
     pub(super) counts_from: RoundId,
-    /// Its last word on what it stored did not count: it came back damaged (A23).
+    /// Its last word on what it stored did not count: it came back damaged (A23). Or it has come back, and has not said
+    /// since that it holds all that it had acknowledged.
     held: bool,
     /// It lacks what it has acknowledged, and has not asked yet what it must hold: its word does not count (A28).
     pub(super) forgot: bool,
@@ -200,6 +201,14 @@ impl Progress {
         self.matched > LogIndex(0) && self.ack.is_some() && streams && !self.held
     }
 
+    /// Another life of it speaks, which may run on an older copy of its data directory: what it says of its log counts
+    /// from `round` on, so that it is not taken for what the life before has said.
+    pub(super) fn begins_anew(&mut self, round: RoundId) {
+        planted!(EarlierLifeHolds => return);
+        self.counts_from = self.counts_from.max(round);
+        self.held = true;
+    }
+
     /// It promised `round`.
     pub(super) fn promised(&mut self, round: RoundId) {
         if self.forgot {
@@ -217,7 +226,8 @@ impl Progress {
         heartbeat: Duration,
     ) {
         let durable = durable && !self.forgot;
-        self.held = !durable;
+        // What is less than it has acknowledged before may be all that an older copy of it holds.
+        self.held = !durable || self.held && through < self.matched;
         if durable && through > self.matched {
             self.matched = through;
             self.matched_in = round;

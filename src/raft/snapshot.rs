@@ -55,6 +55,8 @@ impl Consensus {
         }
         self.meet_an_older_cluster();
         if !is_held {
+            // Its sender may lead a term that is not known here yet.
+            self.replaced_in = self.hard.term.next();
             self.log.begin_after(base);
             planted!(SnapshotBaseUnsynced => self.log.trust_base());
         }

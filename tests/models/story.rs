@@ -201,5 +201,6 @@ fn describe(message: &Message) -> String {
         Message::Forgotten(newest) => format!("forgotten {}", round(*newest)),
         Message::Recall => "recall".to_owned(),
         Message::Returned(newest) => format!("returned {}", round(*newest)),
+        Message::Reminder(m) => format!("reminder of {} {}", m.term, m.last),
     }
 }

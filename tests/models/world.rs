@@ -729,6 +729,8 @@ impl World {
                             }
                             asked.push((envelope.to, question.round));
                         }
+                        // No disk is set back here, so it says what is known, or is lost.
+                        Message::Reminder(_) => {}
                         _ => self.post(scope, envelope),
                     }
                 }

@@ -89,6 +89,13 @@ pub(crate) struct SimDisk {
     pub(crate) state: State,
     /// The state was lost as a whole, and may end before the log begins until another one comes.
     state_is_gone: bool,
+    /// The state does not open.
+    state_is_broken: bool,
+    /// The state that was set aside, and whether it is to be opened again.
+    aside: Option<MemStore>,
+    aside_is_wanted: bool,
+    /// How many entries it had when it was set back to an older copy of itself.
+    had: usize,
     /// A whole state that was received, durably, and is not in use yet.
     received: Option<Received>,
     /// The log begins after this entry. What lies before it is only kept for the checkers.
@@ -113,6 +120,7 @@ pub(crate) struct Backup {
 }
 
 /// A data directory as it was.
+#[derive(Clone)]
 pub(crate) struct OlderCopy {
     hard: HardState,
     entries: Vec<Entry>,
@@ -153,6 +161,10 @@ impl SimDisk {
             recovered: false,
             state: State::new(Dice::new(options.seed, "state", node as u64)),
             state_is_gone: false,
+            state_is_broken: false,
+            aside: None,
+            aside_is_wanted: false,
+            had: 0,
             received: None,
             base: LogId::default(),
             latency_min,
@@ -342,6 +354,10 @@ impl SimDisk {
         self.received = None;
         self.real = (self.real.is_some()).then(|| RealLog::new(node, self.dice.number()));
         self.lose_state();
+        self.state_is_broken = false;
+        self.aside = None;
+        self.aside_is_wanted = false;
+        self.had = 0;
         self.quarantined = false;
         self.damage = None;
         self.has_log = false;
@@ -385,22 +401,40 @@ impl SimDisk {
         }
     }
 
-    /// A copy of all that is here, made while no process runs.
-    pub(crate) fn copy(&self) -> OlderCopy {
-        assert!(
-            self.real.is_none(),
-            "real logs are copied by the server's own tests"
-        );
-        OlderCopy {
+    /// A copy of all that is durable here; none of a real log: the server's own tests copy those.
+    pub(crate) fn copy(&self) -> Option<OlderCopy> {
+        self.real.is_none().then(|| OlderCopy {
             hard: self.hard,
             entries: self.entries.clone(),
             base: self.base,
             store: self.state.copy(),
-        }
+        })
+    }
+
+    /// Whether all that is forgotten with `copy` are entries, and some are.
+    pub(crate) fn forgets_entries_alone(&self, copy: &OlderCopy) -> bool {
+        let held = copy.entries.len();
+        self.hard == copy.hard && (1..self.entries.len()).contains(&held)
+    }
+
+    /// Whether it was set back, and has not got back since what it had.
+    pub(crate) fn lacks_what_it_had(&self) -> bool {
+        self.entries.len() < self.had
+    }
+
+    /// While no process runs, the state becomes one that does not open.
+    pub(crate) fn break_state(&mut self) {
+        self.state_is_broken = true;
+    }
+
+    /// While no process runs, the state that was set aside is asked for again: no leader was heard of.
+    pub(crate) fn want_state_back(&mut self) {
+        self.aside_is_wanted = true;
     }
 
     /// While no process runs, the data directory is replaced by a copy of itself.
     pub(crate) fn set_back(&mut self, to: &OlderCopy) {
+        self.had = self.entries.len();
         self.hard = to.hard;
         self.entries.clone_from(&to.entries);
         self.base = to.base;
@@ -650,7 +684,21 @@ impl SimDisk {
                     (log.damage, log.repaired) = (None, repaired);
                 }
             }
-            Step::SetStateAside { .. } => self.lose_state(),
+            Step::SetStateAside { .. } => {
+                self.marks.hit(Mark::StateSetAside);
+                self.aside = Some(self.state.copy());
+                self.state_is_broken = false;
+                self.lose_state();
+                facts.state = StateFacts {
+                    is_set_aside: true,
+                    is_wanted_back: self.aside_is_wanted,
+                    ..StateFacts::default()
+                };
+            }
+            Step::OpenState if self.state_is_broken => {
+                let why = "a block of it does not read".to_owned();
+                facts.state.opened = Some(StateOpening::Damaged(why));
+            }
             Step::OpenState => {
                 let look = self.state.look();
                 let applied = look.applied().index;
@@ -659,10 +707,17 @@ impl SimDisk {
                 facts.state = StateFacts {
                     opened: Some(StateOpening::Whole { applied, version }),
                     is_received: received.is_some_and(|received| received.id == self.base),
+                    is_wanted_back: self.aside_is_wanted,
                     ..StateFacts::default()
                 };
             }
-            Step::ReopenState => unreachable!("no state is set aside here"),
+            Step::ReopenState => {
+                let aside = self.aside.take().expect("it was set aside");
+                self.aside_is_wanted = false;
+                self.state.replace(aside);
+                self.state_is_gone = false;
+                facts.state = StateFacts::default();
+            }
             Step::AdoptState => {
                 self.install(self.base);
                 self.marks.hit(Mark::InstallationFinished);

@@ -260,7 +260,10 @@ impl World {
                 machine.disk.unproven = None;
                 machine.disk.wiped = false;
             }
-            turn::Mark::Forgotten => machine.disk.unproven = Some(UnprovenReason::OlderCopy),
+            turn::Mark::Forgotten => {
+                self.judge.marks.hit(Mark::OlderCopyTold);
+                machine.disk.unproven = Some(UnprovenReason::OlderCopy);
+            }
             turn::Mark::QuarantineOver => machine.disk.recovered = true,
             turn::Mark::LeaseTripped => machine.tripped = true,
             turn::Mark::Diverged(index) => machine.disk.diverged = Some(index),

@@ -62,6 +62,8 @@ marks! {
     SectorMisdirected,
     LogLostItsEnd,
     MemberWiped,
+    MemberSetBack,
+    StateSetAside,
     ApplySlow,
     // Lives.
     LeaderCrashed,
@@ -71,6 +73,8 @@ marks! {
     TransferWon,
     DamagedReturned,
     WipedReturned,
+    OlderCopyTold,
+    ReminderSent,
     // Members.
     ChangeAsked,
     VotersChanged,

@@ -11,7 +11,7 @@ use leasehold::types::NodeId;
 
 use crate::clock::{Nanos, SECOND};
 use crate::dice::Dice;
-use crate::disk::Ending;
+use crate::disk::{Ending, OlderCopy};
 use crate::machine::{Mail, Thread};
 use crate::marks::Mark;
 use crate::network::{Aim, Kind, Quality};
@@ -86,6 +86,12 @@ pub(crate) enum Fault {
     /// another is damaged, or has never held anything: what is committed is to be found on some
     /// whole disk.
     Wipe(Target),
+    /// A copy of the data directory is made, and when the fault ends the process ends and starts again on it. Not
+    /// while another is damaged, nor if it forgets a vote, or what a majority does not hold without it. Plain logs alone.
+    SetBack(Target),
+    /// The process ends, and its state does not open again, and is set aside. Not while another is damaged, unless the
+    /// log has everything.
+    BreakState(Target),
     /// Applying takes up to so long.
     SlowApply(Target, Nanos),
     /// Leadership is handed over.
@@ -141,6 +147,7 @@ struct UnderWay {
     node: Option<usize>,
     cuts: Vec<(usize, usize)>,
     clients: bool,
+    copy: Option<OlderCopy>,
 }
 
 impl Nemesis {
@@ -347,6 +354,18 @@ impl World {
                     self.judge.stopped(node, &self.machines[node].disk);
                 }
             }
+            Fault::SetBack(who) => {
+                let node = self.resolve(line, who);
+                self.nemesis.under_way[line].copy = self.machines[node].disk.copy();
+            }
+            Fault::BreakState(who) => {
+                let node = self.resolve(line, who);
+                let log_has_all = self.machines[node].disk.base().index.0 == 0;
+                if log_has_all || self.others_are_whole(node) {
+                    self.stop(node, Ending::Kill);
+                    self.machines[node].disk.break_state();
+                }
+            }
             Fault::SlowApply(who, by) => {
                 let node = self.resolve(line, who);
                 self.machines[node].apply_slow = (now + lasts, by);
@@ -390,6 +409,7 @@ impl World {
             node,
             cuts,
             clients,
+            copy,
             ..
         } = std::mem::take(&mut self.nemesis.under_way[line]);
         if !self.healed {
@@ -398,7 +418,11 @@ impl World {
             }
         }
         match (fault, node) {
-            (Fault::Crash(..) | Fault::Rot(_) | Fault::Wipe(_), Some(node)) => self.start(node),
+            (
+                Fault::Crash(..) | Fault::Rot(_) | Fault::Wipe(_) | Fault::BreakState(_),
+                Some(node),
+            ) => self.start(node),
+            (Fault::SetBack(_), Some(node)) if !self.healed => self.set_back(node, copy),
             (Fault::Suspend(_) | Fault::Freeze(_), Some(node)) => {
                 self.machines[node].clock.resume(now);
             }
@@ -435,6 +459,38 @@ impl World {
         self.options.preempt = 0.0;
     }
 
+    /// The process on `node` ends, and starts again on `copy` of its data directory, if that may be.
+    fn set_back(&mut self, node: usize, copy: Option<OlderCopy>) {
+        self.stop(node, Ending::Kill);
+        if let Some(copy) = copy
+            && self.may_be_set_back(node, &copy)
+        {
+            self.judge.marks.hit(Mark::MemberSetBack);
+            self.machines[node].disk.set_back(&copy);
+            self.judge.stopped(node, &self.machines[node].disk);
+        }
+        self.start(node);
+    }
+
+    /// Whether `node` forgets with `copy` what it acknowledged, but no vote and nothing that is not held by a majority
+    /// without it. More than that is known to nobody once its leader is gone (A28).
+    fn may_be_set_back(&self, node: usize, copy: &OlderCopy) -> bool {
+        let disk = &self.machines[node].disk;
+        let holds = |other: &&usize| {
+            **other != node
+                && self.machines[**other]
+                    .disk
+                    .entries()
+                    .starts_with(disk.entries())
+        };
+        let founders = (0..self.options.founders).collect();
+        let known = (0..self.machines.len()).flat_map(|of| self.judge.voters_known_to(of));
+        let mut halves = known.chain([founders]);
+        let is_held =
+            halves.all(|half: Vec<usize>| half.iter().filter(&holds).count() > half.len() / 2);
+        disk.forgets_entries_alone(copy) && self.others_are_whole(node) && is_held
+    }
+
     /// Whether what is committed is to be found without `node`: of the voters that anybody counts
     /// with it, nobody else is damaged, nor lacks its state, nor has never held anything, which looks
     /// the same from outside.
@@ -442,7 +498,8 @@ impl World {
         let whole = |other: &usize| {
             let disk = &self.machines[*other].disk;
             let holds = *other == node || !disk.entries().is_empty();
-            holds && !disk.is_damaged() && disk.unproven.is_none() && !disk.lacks_state()
+            let lacks = disk.is_damaged() || disk.lacks_state() || disk.lacks_what_it_had();
+            holds && !lacks && disk.unproven.is_none()
         };
         // Founders that have lost everything could found the cluster again, members or not.
         let founders = (0..self.options.founders).collect();

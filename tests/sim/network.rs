@@ -9,6 +9,7 @@ use leasehold::raft::{Envelope, Message};
 use crate::clock::{MS, Nanos, US};
 use crate::dice::Dice;
 use crate::marks::{Mark, Marks};
+use crate::world::place;
 
 /// The kinds of message that an aim tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub(crate) enum Kind {
     NeedState,
     Forgotten,
     ReadLease,
+    Reminder,
 }
 
 impl Kind {
@@ -53,6 +55,7 @@ impl Kind {
             Message::NeedState => Self::NeedState,
             Message::Forgotten(_) => Self::Forgotten,
             Message::Recall | Message::Returned(_) => Self::ReadLease,
+            Message::Reminder(_) => Self::Reminder,
         }
     }
 }
@@ -142,6 +145,8 @@ pub(crate) struct Network {
     pub(crate) quality: Quality,
     aims: Vec<(u64, Aim)>,
     flapping: Vec<Flapping>,
+    /// What is sent on this link takes so long.
+    pub(crate) slow: Option<((usize, usize), Nanos)>,
     pub(crate) marks: Marks,
     dice: Dice,
 }
@@ -155,6 +160,7 @@ impl Network {
             quality,
             aims: Vec::new(),
             flapping: Vec::new(),
+            slow: None,
             marks: Marks::default(),
             dice,
         }
@@ -227,6 +233,7 @@ impl Network {
         self.cuts.fill(0);
         self.aims.clear();
         self.flapping.clear();
+        self.slow = None;
         self.quality = Quality {
             loss: 0.0,
             double: 0.0,
@@ -237,6 +244,11 @@ impl Network {
 
     /// What becomes of `envelope`, sent now.
     pub(crate) fn carry(&mut self, envelope: &Envelope) -> Copies {
+        let link = (place(envelope.from), place(envelope.to));
+        if let Some((_, delay)) = self.slow.filter(|(slow, _)| *slow == link) {
+            self.marks.hit(Mark::MessageHeldBack);
+            return Copies::One(delay);
+        }
         if self.dice.chance(self.quality.loss) {
             self.marks.hit(Mark::MessageLost);
             return Copies::None;

@@ -40,7 +40,8 @@ impl World {
         }
     }
 
-    /// Whether another member holds a configuration in which `node` is not alone.
+    /// Whether another node holds a configuration with somebody else than `node`, which may be none of its members any
+    /// more.
     fn has_others(&self, node: usize) -> bool {
         let id = NodeId(node as u64 + 1);
         let others = (0..self.machines.len()).filter(|other| *other != node);
@@ -48,7 +49,7 @@ impl World {
         logs.any(|(other, log)| {
             let base = self.base_configuration(other);
             let members = latest(log).unwrap_or(&base).members();
-            members.len() > 1 && members.contains(&id)
+            members.iter().any(|member| *member != id)
         })
     }
 

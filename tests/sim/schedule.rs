@@ -36,6 +36,12 @@ pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {
         let dice = &mut Dice::new(options.seed, "members", 1);
         plan.members(dice, options.profile != Profile::Calm);
     }
+    // A play is looked at by itself.
+    let dice = &mut Dice::new(options.seed, "copies", 0);
+    let is_alone = options.play.is_some() || options.profile == Profile::Calm;
+    if !is_alone && dice.chance(0.4) {
+        plan.older_copies(dice);
+    }
     plan.lines
 }
 
@@ -144,6 +150,24 @@ impl Plan {
                     false => self.on(at, Kind::Append, dice.spread(US, 5 * MS), lasts, strike),
                 }
             }
+            at += dice.between(gap / 4, 2 * gap);
+        }
+    }
+
+    /// Members come back with older copies of their data directories, or with states that do not open.
+    fn older_copies(&mut self, dice: &mut Dice) {
+        let gap = dice.spread(SECOND, 8 * SECOND);
+        let mut at = dice.between(self.election, self.election + gap);
+        while at < self.end {
+            let who = self.someone(dice);
+            let (lasts, fault) = match dice.chance(0.7) {
+                true => (dice.spread(10 * MS, 3 * SECOND), Fault::SetBack(who)),
+                false => {
+                    let down = dice.spread(100 * US, 3 * self.promise);
+                    (down, Fault::BreakState(who))
+                }
+            };
+            self.at(at, lasts, fault);
             at += dice.between(gap / 4, 2 * gap);
         }
     }

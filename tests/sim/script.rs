@@ -339,7 +339,7 @@ const THREADS: [(&str, Thread); 5] = [
 ];
 const ENDINGS: [(&str, Ending); 2] = [("kill", Ending::Kill), ("power", Ending::Power)];
 const WAYS: [(&str, Way); 3] = [("both", Way::Both), ("in", Way::In), ("out", Way::Out)];
-const KINDS: [(&str, Kind); 17] = [
+const KINDS: [(&str, Kind); 18] = [
     ("pre-vote", Kind::PreVote),
     ("pre-vote-reply", Kind::PreVoteReply),
     ("vote", Kind::Vote),
@@ -357,6 +357,7 @@ const KINDS: [(&str, Kind); 17] = [
     ("need-state", Kind::NeedState),
     ("forgotten", Kind::Forgotten),
     ("read-lease", Kind::ReadLease),
+    ("reminder", Kind::Reminder),
 ];
 
 fn name<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {
@@ -407,6 +408,8 @@ fn fault(fault: &Fault) -> String {
         Fault::FillDisk(who) => format!("fill-disk {}", target(who)),
         Fault::Rot(who) => format!("rot {}", target(who)),
         Fault::Wipe(who) => format!("wipe {}", target(who)),
+        Fault::SetBack(who) => format!("set-back {}", target(who)),
+        Fault::BreakState(who) => format!("break-state {}", target(who)),
         Fault::SlowApply(who, by) => format!("slow-apply {} {}", target(who), time(by)),
         Fault::Transfer(None) => "transfer".to_owned(),
         Fault::Transfer(Some(to)) => format!("transfer {}", target(Target::Node(to))),
@@ -463,6 +466,8 @@ fn read_fault(words: &mut Words<'_>) -> Result<Fault, String> {
         "fill-disk" => Fault::FillDisk(words.target()?),
         "rot" => Fault::Rot(words.target()?),
         "wipe" => Fault::Wipe(words.target()?),
+        "set-back" => Fault::SetBack(words.target()?),
+        "break-state" => Fault::BreakState(words.target()?),
         "slow-apply" => Fault::SlowApply(words.target()?, words.time()?),
         "transfer" if words.peek().is_none() => Fault::Transfer(None),
         "transfer" => match words.target()? {

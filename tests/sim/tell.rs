@@ -83,6 +83,7 @@ fn message(message: &Message) -> String {
         Message::Forgotten(newest) => format!("forgotten #{}", round(*newest)),
         Message::Recall => "recall".to_owned(),
         Message::Returned(newest) => format!("returned #{}", round(*newest)),
+        Message::Reminder(m) => format!("reminder of {} {}", m.term, m.last),
         Message::ReadIndex(m) => {
             let mode = format!("{:?}", m.mode).to_lowercase();
             format!("read-index? #{} by {mode}", round(m.name))

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use leasehold::api::Consistency;
 use leasehold::node::StateCheck;
+use leasehold::raft::{Timing, TimingOptions};
 use leasehold::types::{NodeId, Role};
 
 use crate::affordable;
 use crate::clock::{MS, Which};
 use crate::disk::{Backup, Ending, OlderCopy};
 use crate::history::Fate;
+use crate::machine::Thread;
 use crate::nemesis::Target::Node;
 use crate::nemesis::{Fault, Way};
 use crate::options::Options;
@@ -380,6 +382,63 @@ fn a23_a_wiped_member_keeps_its_silence_whoever_founded_the_cluster() {
     }
 }
 
+/// Of five, the third stands for a term with the vote of the second, which loses everything at once, and whose silence is
+/// over when the disk of the third, which stood still, has written its own vote, and the fourth hears the question. The
+/// first leads all the time, and what it and the second have acknowledged since is unknown to the third.
+#[test]
+pub(crate) fn a23_a_vote_that_its_giver_has_forgotten_elects_none_of_five() {
+    let mut options = Options::still(5);
+    let timing = TimingOptions {
+        step_down_after: Duration::from_secs(1),
+        ..TimingOptions::default()
+    };
+    options.timing = Timing::new(timing).expect("it fits");
+    let mut stage = Stage::of(options);
+    let first = stage.leader();
+    let deaf = [stage.other(1), stage.other(2), stage.other(3)];
+    let fifth = stage.other(4);
+    for other in deaf {
+        stage.world.network.cut(first, other);
+    }
+    let asks = |stage: &Stage| {
+        let mut deaf = deaf.into_iter();
+        deaf.find(|node| role(stage, *node) == Some(Role::PreCandidate))
+    };
+    stage.until("one asks", 1_000, |stage| asks(stage).is_some());
+    let begun = stage.now();
+    let third = asks(&stage).expect("it was seen");
+    let others: Vec<usize> = deaf.into_iter().filter(|other| *other != third).collect();
+    let (second, fourth) = (others[0], others[1]);
+    stage.does(3_000, Fault::Stall(Node(third), Thread::Log));
+    for hears_late in [first, fifth] {
+        stage.world.network.cut(third, hears_late);
+    }
+    stage.world.network.slow = Some(((third, fourth), 3_000 * MS));
+    let has_vote_of = |stage: &Stage, node: usize| {
+        let hard = stage.world.machines[node].disk.hard();
+        hard.vote == Some(NodeId(third as u64 + 1))
+    };
+    stage.until("it has a vote", 100, |stage| has_vote_of(stage, second));
+    stage.wait(3);
+    empty(&mut stage, second);
+    for other in [second, fourth] {
+        stage.world.network.join(first, other);
+    }
+    stage.until("it is back", 2_300, |stage| is_back(stage, second));
+    assert_eq!(role(&stage, third), Some(Role::Candidate));
+
+    // The fourth is free to vote again, and lacks what the others acknowledge.
+    stage.wait(begun + 2_400 - stage.now());
+    stage.world.network.cut(first, fourth);
+    stage.wait(10);
+    let revision = written(&mut stage);
+    stage.until("the fourth votes", 700, |stage| has_vote_of(stage, fourth));
+    stage.wait(20);
+    assert!(!stage.leads(third) && stage.leads(first));
+    stage.must_show(second, revision, 500);
+    stage.ends_well();
+}
+
 /// Three members that were restored from the same backup and go on: the leader and one that has everything;
 /// and one that is down since it had only a part of what was acknowledged. And the backup.
 fn restored_and_one_behind() -> (Stage, [usize; 3], Backup) {
@@ -467,6 +526,7 @@ pub(crate) fn a28_a_member_with_an_older_copy_counts_once_it_has_everything_back
     stage.wait(100);
     stage.world.stop(one, Ending::Kill);
     let older = stage.world.machines[one].disk.copy();
+    let older = older.expect("the log is a plain one");
     stage.world.start(one);
     stage.wait(1_000);
     for _ in 0..3 {
@@ -497,6 +557,98 @@ pub(crate) fn a28_a_member_with_an_older_copy_counts_once_it_has_everything_back
     assert!(stage.now() - since >= 1_990);
     assert_eq!(stage.leader(), leader);
     stage.ends_well();
+}
+
+/// A28: n1 and n3 acknowledge what n2 has not; n3 stops, n1 leads no more and goes on running. n3 comes back with an
+/// older copy of its data directory and n2 with what it has: they are a majority, and n1 alone can say what n3 lacks.
+#[test]
+pub(crate) fn a28_a_leader_of_before_says_what_a_member_that_was_set_back_has_forgotten() {
+    for seed in 1..=8 {
+        let mut options = Options::still(3);
+        options.real_log = false;
+        options.seed = seed;
+        let mut stage = Stage::of(options);
+        let [first, second, third] = [stage.leader(), stage.other(1), stage.other(2)];
+        let older = copies(&mut stage, &[third]);
+        stage.world.stop(second, Ending::Kill);
+        let mut revision = 0;
+        for _ in 0..3 {
+            revision = written(&mut stage);
+        }
+        stage.wait(100);
+        stage.world.stop(third, Ending::Kill);
+        stage.until("it leads no more", 1_000, |stage| !stage.leads(first));
+        come_back_older(&mut stage, older);
+        stage.world.start(second);
+        stage.world.start(third);
+        stage.until("somebody leads", 5_000, |stage| {
+            stage.world.leader().is_some()
+        });
+        assert_eq!(stage.leader(), first, "nobody else has everything");
+        assert_eq!(role(&stage, third), Some(Role::Quarantined));
+        stage.must_show(second, revision, 2_000);
+        stage.until("it is back", 3_000, |stage| {
+            role(stage, third) == Some(Role::Follower)
+        });
+        stage.ends_well();
+    }
+}
+
+/// A28: n3 acknowledges to n1, and then, while n1 is cut off, to n2 what n1 has not. n2 stops, n3 comes back with a copy
+/// from before both: n1 would be elected by it, and says itself what n3 lacks.
+#[test]
+pub(crate) fn a28_a_leader_of_before_is_not_elected_by_a_member_that_was_set_back() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    let mut stage = Stage::of(options);
+    let first = stage.leader();
+    let others = [stage.other(1), stage.other(2)];
+    let older = copies(&mut stage, &others);
+    assert_eq!(stage.leader(), first);
+    stage.write();
+    stage.wait(100);
+    stage.does(4_000, Fault::Isolate(Node(first), Way::Both, false));
+    let second = stage.until_another_leads(first, 3_000);
+    let third = others.into_iter().find(|other| *other != second);
+    let third = third.expect("there are two");
+    let revision = written(&mut stage);
+    stage.wait(100);
+    stage.world.stop(second, Ending::Kill);
+    stage.world.stop(third, Ending::Kill);
+    stage.wait(4_000);
+    let older = older.into_iter().filter(|(node, _)| *node == third);
+    come_back_older(&mut stage, older.collect());
+    stage.world.start(third);
+    for _ in 0..50 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    assert_eq!(role(&stage, third), Some(Role::Quarantined));
+    stage.world.start(second);
+    stage.must_show(first, revision, 5_000);
+    assert_eq!(stage.leader(), second);
+    stage.ends_well();
+}
+
+/// RL4: a holder of a read lease comes back at once with an older copy of its data directory, and asks for a read lease
+/// before anybody knows. What its earlier life acknowledged says nothing of what this one would serve.
+#[test]
+pub(crate) fn rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything() {
+    let text = include_str!(
+        "regressions/a_holder_that_was_set_back_is_granted_a_read_lease_at_once.sched"
+    );
+    let script = crate::script::read(text).expect("it is well formed");
+    let report = crate::run::run(script.options);
+    assert!(report.violation.is_none(), "{:?}", report.violation);
+    assert!(report.marks.count(crate::marks::Mark::MemberSetBack) > 0);
+}
+
+/// Writes; the revision.
+fn written(stage: &mut Stage) -> i64 {
+    match stage.write() {
+        Fate::Written { revision } => revision,
+        _ => unreachable!("write() checks it"),
+    }
 }
 
 fn role(stage: &Stage, node: usize) -> Option<Role> {
@@ -581,14 +733,19 @@ fn to_be_set_back(check_interval: Option<Duration>) -> (Stage, [usize; 3]) {
     (stage, nodes)
 }
 
-/// These come back with copies of before.
+/// These come back with copies of before, and more is lost than a majority can make up for.
 fn set_back(stage: &mut Stage, older: Vec<(usize, OlderCopy)>) {
+    come_back_older(stage, older);
+    stage.world.judge.beyond = true;
+}
+
+/// These come back with copies of before.
+fn come_back_older(stage: &mut Stage, older: Vec<(usize, OlderCopy)>) {
     for (node, copy) in older {
         stage.world.machines[node].disk.set_back(&copy);
         let disk = &stage.world.machines[node].disk;
         stage.world.judge.stopped(node, disk);
     }
-    stage.world.judge.beyond = true;
 }
 
 /// The operator copies the data directories of these, one after the other.
@@ -596,7 +753,8 @@ fn copies(stage: &mut Stage, nodes: &[usize]) -> Vec<(usize, OlderCopy)> {
     let mut copies = Vec::new();
     for node in nodes {
         stage.world.stop(*node, Ending::Kill);
-        copies.push((*node, stage.world.machines[*node].disk.copy()));
+        let copy = stage.world.machines[*node].disk.copy();
+        copies.push((*node, copy.expect("the log is a plain one")));
         stage.world.start(*node);
         stage.wait(1_000);
     }
@@ -649,6 +807,45 @@ fn must_diverge(mut stage: Stage, nodes: [usize; 3], older: Vec<(usize, OlderCop
         assert_eq!(stage.world.leader(), None);
     }
     assert_eq!(stage.world.machines[first].disk.entries(), kept);
+}
+
+/// D3: the state of every member is set aside though its log goes back no further. Nobody can lead without a state, and
+/// none can be sent; so after a while without a leader each opens again what it has set aside.
+#[test]
+fn d3_states_that_were_set_aside_everywhere_are_opened_again() {
+    let mut options = Options::still(3);
+    options.real_log = false;
+    options.log_tail = Some(0);
+    let mut stage = Stage::of(options);
+    let is_cut = |stage: &Stage, node: usize| stage.world.machines[node].disk.base().index.0 > 0;
+    let mut revision = 0;
+    while !(0..3).all(|node| is_cut(&stage, node)) {
+        revision = written(&mut stage);
+        assert!(revision < 1_000, "logs are cut");
+    }
+    for node in 0..3 {
+        stage.world.stop(node, Ending::Kill);
+        stage.world.machines[node].disk.break_state();
+    }
+    for node in 0..3 {
+        stage.world.start(node);
+    }
+    for _ in 0..100 {
+        stage.wait(100);
+        assert_eq!(stage.world.leader(), None);
+    }
+    for node in 0..3 {
+        stage.world.stop(node, Ending::Kill);
+        stage.world.machines[node].disk.want_state_back();
+        stage.world.start(node);
+    }
+    stage.until("somebody leads", 5_000, |stage| {
+        stage.world.leader().is_some()
+    });
+    for node in 0..3 {
+        stage.must_show(node, revision, 2_000);
+    }
+    stage.ends_well();
 }
 
 fn state_check(stage: &Stage, node: usize) -> Option<StateCheck> {

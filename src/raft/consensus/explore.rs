@@ -64,6 +64,8 @@ impl Consensus {
             sticky_transfer,
             #[cfg(leasehold_bugs)]
             candidacy,
+            reminders,
+            replaced_in,
             grant,
             read_index,
             heard_leader_at,
@@ -121,6 +123,8 @@ impl Consensus {
             sticky_transfer: *sticky_transfer,
             #[cfg(leasehold_bugs)]
             candidacy: candidacy.clone(),
+            reminders: reminders.clone(),
+            replaced_in: *replaced_in,
             grant: grant.clone(),
             read_index: read_index.clone(),
             heard_leader_at: *heard_leader_at,
@@ -175,6 +179,9 @@ impl Consensus {
             sticky_transfer,
             #[cfg(leasehold_bugs)]
             candidacy,
+            // They decide over what is said of copies that were set back, and no search has any.
+            reminders: _,
+            replaced_in: _,
             grant,
             read_index,
             heard_leader_at,

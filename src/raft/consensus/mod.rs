@@ -11,7 +11,7 @@ mod explore;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use crate::raft::role::{Follower, RoleState};
 use crate::raft::staleness::StalenessTracker;
 use crate::raft::{
     Ballot, COMMAND_BYTES_MAX, Configuration, Envelope, HardState, Input, Invalidation, Message,
-    Output, Payload, ProposalError, Published, ReadId, ReadMode, ReadRefusal, RestoredState,
-    RoundId, Status, Ticket, Timing, UnsavedState,
+    Output, Payload, ProposalError, Published, ReadId, ReadMode, ReadRefusal, Reminder,
+    RestoredState, RoundId, Status, Ticket, Timing, UnsavedState,
 };
 use crate::time::Instant;
 use crate::types::{LogId, LogIndex, NodeId, Role, Term};
@@ -100,6 +100,10 @@ pub struct Consensus {
     /// See `CandidacyGoesOn`.
     #[cfg(leasehold_bugs)]
     pub(super) candidacy: Option<crate::raft::role::Campaign>,
+    /// What others acknowledged when this replica last led them (A28).
+    pub(super) reminders: BTreeMap<NodeId, Reminder>,
+    /// No leader of a later term has replaced anything of this log.
+    pub(super) replaced_in: Term,
     /// A vote that was given and is not yet durable.
     pub(super) grant: Option<Envelope>,
     /// Reads that wait for the word of a leader that is not us.
@@ -278,6 +282,9 @@ impl Consensus {
             sticky_transfer: None,
             #[cfg(leasehold_bugs)]
             candidacy: None,
+            reminders: BTreeMap::new(),
+            // What an earlier life received is not known: it was of a term that it knew of.
+            replaced_in: hard.term,
             grant: None,
             read_index: ReadIndexQueues::default(),
             heard_leader_at: now,
@@ -652,6 +659,8 @@ impl Consensus {
             Message::Heartbeat(heartbeat) => self.handle_heartbeat(from, term, heartbeat),
             Message::Append(append) => self.handle_append(from, term, append),
             Message::Release => self.handle_release(from, term),
+            // Whether it means anything depends on the term that this replica is in.
+            Message::Reminder(reminder) => self.handle_reminder(from, term, reminder),
             // The replica around this takes it out; it is nothing to elections or the log.
             Message::StateHash(_) => {}
             other => self.receive_in_term(from, term, other),
@@ -809,6 +818,7 @@ impl Consensus {
 
     /// Stops leading, if it did: the lease first, before anything else is done or said (P23).
     pub(super) fn leave_leadership(&mut self, reason: Invalidation) {
+        self.keep_reminders();
         let RoleState::Leader(leader) = &mut self.role else {
             return;
         };

@@ -87,6 +87,7 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::Forgotten(_) => "forgotten",
         Message::Recall => "recall",
         Message::Returned(_) => "returned",
+        Message::Reminder(_) => "reminder",
     }
 }
 
@@ -140,6 +141,7 @@ fn describe(message: &Message) -> String {
         }
         Message::RejoinReply(m) => format!("through {}", m.through),
         Message::Forgotten(newest) | Message::Returned(newest) => format!("#{}", round(*newest)),
+        Message::Reminder(m) => format!("of {} {}", m.term, m.last),
         Message::StateHash(m) => format!("at {}", m.index),
         Message::ReadIndex(m) => format!("by {:?}", m.mode).to_lowercase(),
         Message::ReadIndexReply(m) => match m.confirmed {

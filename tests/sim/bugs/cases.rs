@@ -294,7 +294,13 @@ pub(super) const CASES: &[Case] = &[
     witness(&[EarlierLifeCounts]),
     witness(&[DamageKeepsCommit]),
     witness(&[WipedVotesAtOnce]),
-    witness(&[LateVotesCount]),
+    Case {
+        bugs: &[LateVotesCount],
+        by: By::Schedule(
+            "a23_a_vote_that_its_giver_has_forgotten_elects_none_of_five",
+            wiped::a23_a_vote_that_its_giver_has_forgotten_elects_none_of_five,
+        ),
+    },
     witness(&[AuthorisedSkipsSilence]),
     witness(&[SilenceOverByRestart]),
     witness(&[WipedPromises]),
@@ -335,6 +341,21 @@ pub(super) const CASES: &[Case] = &[
             wiped::a28_a_member_with_an_older_copy_counts_once_it_has_everything_back,
         ),
     },
+    Case {
+        bugs: &[EarlierLifeHolds],
+        by: By::Schedule(
+            "rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything",
+            wiped::rl4_a_holder_that_was_set_back_serves_nothing_before_it_has_everything,
+        ),
+    },
+    Case {
+        bugs: &[FormerLeaderSilent],
+        by: By::Schedule(
+            "a28_a_leader_of_before_says_what_a_member_that_was_set_back_has_forgotten",
+            wiped::a28_a_leader_of_before_says_what_a_member_that_was_set_back_has_forgotten,
+        ),
+    },
+    witness(&[ReminderOfAnyTerm]),
     Case {
         bugs: &[DivergenceIgnored],
         by: By::Schedule(

@@ -333,6 +333,7 @@ impl Judge {
         match envelope.message {
             Message::Recall => self.marks.hit(Mark::ReadLeaseRecalled),
             Message::Returned(_) => self.marks.hit(Mark::ReadLeaseReturned),
+            Message::Reminder(_) => self.marks.hit(Mark::ReminderSent),
             _ => {}
         }
         let mirror = self.logs.of(node);
