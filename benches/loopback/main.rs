@@ -2,12 +2,13 @@
 //! sizes: three nodes and the echo in a process each, the load in this one.
 //!
 //! `cargo bench --bench loopback`. For a closer look, after `--`: `quick` for one short round of
-//! each row, `64x1` for gets of 64 callers on one connection and nothing else, `alone` for a cluster
-//! of one, `solo` to leave the echo out, `figures=FILE` to write them there too; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
+//! each row, `64x1` for gets of 64 callers on one connection and nothing else, `puts` for puts alone,
+//! `alone` for a cluster of one, `solo` to leave the echo out, `figures=FILE` to write them there too; and `LEASEHOLD_BENCH_WRAPPER="valgrind --tool=callgrind"` or the like for the nodes.
 //!
 //! Rows that belong together take turns, so that a busy machine spoils both sides of a ratio alike;
 //! shown are the medians of the rounds. CPU is what the leader's process used while it served,
-//! heartbeats and all; a sleep is a thread of it that found nothing to do.
+//! heartbeats and all, and of puts what those of all nodes used; a sleep is a thread of them that found
+//! nothing to do.
 
 #![expect(clippy::unwrap_used, reason = "a bench that meets an error is over")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -31,6 +32,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use leasehold::client::Client;
 use leasehold::pki::IdentityFiles;
+use leasehold::transport::Tls;
 use leasehold::types::NodeId;
 use leasehold::{api, wire};
 
@@ -53,6 +55,8 @@ struct Plan {
     length: Duration,
     /// One row of gets, and nothing else.
     only: Option<(usize, usize)>,
+    /// Puts, and nothing else.
+    only_puts: bool,
     /// No echo, so that a profile of this process shows the SDK alone.
     solo: bool,
     /// Where figures are written for other benches.
@@ -66,6 +70,7 @@ impl Plan {
             rounds: 5,
             length: Duration::from_secs(2),
             only: None,
+            only_puts: false,
             solo: false,
             figures: None,
         };
@@ -79,6 +84,7 @@ impl Plan {
                     plan.rounds = 1;
                     plan.length = Duration::from_millis(500);
                 }
+                _ if argument == "puts" => plan.only_puts = true,
                 _ if argument == "alone" => plan.nodes = 1,
                 _ if argument == "solo" => plan.solo = true,
                 Some((callers, connections)) => {
@@ -124,11 +130,40 @@ async fn bench(folder: &Path, plan: &Plan) {
     fill(&clients[0]).await;
     let leader = leader(&clients[0], &nodes).await;
     let (request, reply) = sizes(&clients[0]).await;
-    println!("a get is {request} bytes, its reply {reply}\n");
+    println!("a get is {request} bytes, its reply {reply}");
     let tls = processes::tls(&IdentityFiles::client(&folder.join("pki"), "tester"));
+    if !plan.only_puts {
+        gets(
+            plan,
+            &clients,
+            leader,
+            (&echo, &tls, request, reply),
+            &mut figures,
+        )
+        .await;
+    }
+    if plan.only.is_none() {
+        puts(plan, &clients[0], &nodes).await;
+    }
+    if plan.only.is_none() && !plan.only_puts {
+        gets_beside_puts(plan, &clients, &mut figures).await;
+    }
+    figures.write(plan.figures.as_deref()).unwrap();
+    println!("load at the end: {}", busyness());
+    for client in clients {
+        client.close().await;
+    }
+}
 
+async fn gets(
+    plan: &Plan,
+    clients: &[Client],
+    leader: &Process,
+    (echo, tls, request, reply): (&Process, &Tls, usize, usize),
+    figures: &mut Figures,
+) {
     println!(
-        "| Leased get | gets/s | p50 | p99 | server CPU a get | client CPU a get | sleeps a get \
+        "\n| Leased get | gets/s | p50 | p99 | server CPU a get | client CPU a get | sleeps a get \
          | echo: /s | p50 | server CPU | client CPU | sleeps | throughput ratio | p50 ratio |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
@@ -137,10 +172,10 @@ async fn bench(folder: &Path, plan: &Plan) {
         for _ in 0..plan.rounds {
             let clients = &clients[..connections];
             let gets = load::closed(clients, Load::Get, callers, plan.length);
-            let get = MeasuredRound::of(leader, gets).await;
+            let get = MeasuredRound::of(std::slice::from_ref(leader), gets).await;
             let mut echoes = Vec::new();
             for _ in 0..connections {
-                echoes.push(EchoClient::connect(echo.address, &tls, request, reply).await);
+                echoes.push(EchoClient::connect(echo.address, tls, request, reply).await);
             }
             let length = if plan.solo {
                 Duration::ZERO
@@ -148,7 +183,8 @@ async fn bench(folder: &Path, plan: &Plan) {
                 plan.length
             };
             let round = echo_round(echoes, callers / connections, length);
-            pairs.push((get, MeasuredRound::of(&echo, round).await));
+            let echo = MeasuredRound::of(std::slice::from_ref(echo), round).await;
+            pairs.push((get, echo));
         }
         let of =
             |what: &dyn Fn(&(MeasuredRound, MeasuredRound)) -> f64| median(pairs.iter().map(what));
@@ -186,33 +222,34 @@ async fn bench(folder: &Path, plan: &Plan) {
         }
         note("server CPU", &|(get, _)| get.micros_of(get.server));
     }
-
-    if plan.only.is_none() {
-        writes(plan, &clients, &mut figures).await;
-    }
-    figures.write(plan.figures.as_deref()).unwrap();
-    println!("load at the end: {}", busyness());
-    for client in clients {
-        client.close().await;
-    }
 }
 
-async fn writes(plan: &Plan, clients: &[Client], figures: &mut Figures) {
-    println!("\n| Put | puts/s | p50 | p99 |\n|---|---|---|---|");
+async fn puts(plan: &Plan, client: &Client, nodes: &[Process]) {
+    println!(
+        "\n| Put | puts/s | p50 | p99 | CPU of all servers | client CPU | sleeps of all servers |\n\
+         |---|---|---|---|---|---|---|"
+    );
     for callers in [1, 64, 256] {
         let mut rounds = Vec::new();
         for _ in 0..plan.rounds {
-            rounds.push(load::closed(&clients[..1], Load::Put, callers, plan.length).await);
+            let client = std::slice::from_ref(client);
+            let round = load::closed(client, Load::Put, callers, plan.length);
+            rounds.push(MeasuredRound::of(nodes, round).await);
         }
-        let of = |what: &dyn Fn(&Round) -> f64| median(rounds.iter().map(what));
+        let of = |what: &dyn Fn(&MeasuredRound) -> f64| median(rounds.iter().map(what));
         println!(
-            "| {callers} callers | {:.0} | {:.2} ms | {:.2} ms |",
-            of(&|round| round.rate),
-            of(&|round| round.micros(0.5) / 1e3),
-            of(&|round| round.micros(0.99) / 1e3),
+            "| {callers} callers | {:.0} | {:.2} ms | {:.2} ms | {:.1} µs | {:.1} µs | {:.2} |",
+            of(&|it| it.round.rate),
+            of(&|it| it.round.micros(0.5) / 1e3),
+            of(&|it| it.round.micros(0.99) / 1e3),
+            of(&|it| it.micros_of(it.server)),
+            of(&|it| it.micros_of(it.client)),
+            of(&MeasuredRound::sleeps),
         );
     }
+}
 
+async fn gets_beside_puts(plan: &Plan, clients: &[Client], figures: &mut Figures) {
     let mut pairs = Vec::new();
     for _ in 0..plan.rounds {
         let quiet = load::open(&clients[0], OPEN_RATE, plan.length).await;
@@ -232,7 +269,7 @@ async fn writes(plan: &Plan, clients: &[Client], figures: &mut Figures) {
     figures.add("p99 beside writers/without", ratios);
 }
 
-/// A round with what it cost the process that served it, and this one.
+/// A round with what it cost the processes that served it, and this one.
 struct MeasuredRound {
     round: Round,
     server: Usage,
@@ -240,12 +277,13 @@ struct MeasuredRound {
 }
 
 impl MeasuredRound {
-    async fn of(server: &Process, round: impl Future<Output = Round>) -> Self {
-        let (served, own) = (server.usage(), Usage::own());
+    async fn of(servers: &[Process], round: impl Future<Output = Round>) -> Self {
+        let usage = || servers.iter().map(Process::usage).sum::<Usage>();
+        let (served, own) = (usage(), Usage::own());
         let round = round.await;
         Self {
             round,
-            server: server.usage().since(served),
+            server: usage().since(served),
             client: Usage::own().since(own),
         }
     }

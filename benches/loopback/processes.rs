@@ -131,6 +131,15 @@ impl Usage {
     }
 }
 
+impl std::iter::Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            cpu: sum.cpu + one.cpu,
+            sleeps: sum.sleeps + one.sleeps,
+        })
+    }
+}
+
 /// Does the work of a process that the bench has started. Returns if this is the bench itself.
 pub(crate) fn be_what_is_asked() {
     if let Some(path) = std::env::var_os(NODE) {

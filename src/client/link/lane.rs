@@ -10,7 +10,7 @@
 //! connection counts as sent forever.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +118,8 @@ impl Lane {
             Ok(permit) => permit,
             Err(_) => self.wait_for_room(deadline).await?,
         };
-        let outcome = self.enter(movable, deadline, encode)?.await;
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let outcome = self.enter(waker, movable, deadline, encode)?.await;
         drop(permit);
         outcome
     }
@@ -134,9 +135,10 @@ impl Lane {
         Ok(permit.expect("the semaphore is never closed"))
     }
 
-    /// Takes a slot and encodes the request.
+    /// Takes a slot and encodes the request, whose caller is woken by `waker`.
     fn enter(
         &self,
+        waker: Waker,
         movable: bool,
         deadline: Instant,
         encode: impl FnOnce(u64, &FrameLimits, &mut BytesMut) -> Result<(), WireError>,
@@ -155,6 +157,8 @@ impl Lane {
         slot.turn = slot.turn.wrapping_add(1);
         let turn = slot.turn;
         let number = number_of(place, turn);
+        // The request that filled it has told the writer, which takes all of it.
+        let is_filled = !state.out.queued.is_empty();
         let order = match state.out.append(|out| encode(number, &self.limits, out)) {
             Ok(order) => order,
             Err(error) => {
@@ -163,7 +167,7 @@ impl Lane {
             }
         };
         slot.content = Content::Waiting(Waiter {
-            waker: None,
+            waker: Some(waker),
             movable,
             deadline,
             order,
@@ -175,7 +179,9 @@ impl Lane {
             state.first_deadline = Some(deadline);
         }
         drop(guard);
-        self.filled.notify_one();
+        if !is_filled {
+            self.filled.notify_one();
+        }
         if is_first {
             self.signals.busy.notify_one();
         }
@@ -186,13 +192,20 @@ impl Lane {
             lane: self,
             place,
             turn,
+            stage: Stage::New,
         })
     }
 
-    /// Delivers the replies of one batch.
-    fn answer(&self, replies: &mut Vec<(u64, Frame)>, wakers: &mut Vec<Waker>) {
+    /// Delivers the replies of one batch, up to the first frame that is none.
+    fn answer(&self, frames: &mut Vec<Frame>, wakers: &mut Vec<Waker>) -> Result<(), WireError> {
         let mut state = self.lock();
-        for (number, frame) in replies.drain(..) {
+        let mut result = Ok(());
+        for frame in frames.drain(..) {
+            let Some(number) = answered_request(&frame).filter(|_| frame.kind == Kind::Reply)
+            else {
+                result = Err(WireError::Body(frame.kind));
+                break;
+            };
             // A caller that was cancelled meanwhile does not need it.
             let (place, turn) = place_of(number);
             if state.slot(place, turn).is_some() {
@@ -201,6 +214,7 @@ impl Lane {
         }
         drop(state);
         wakers.drain(..).for_each(Waker::wake);
+        result
     }
 
     /// Ends the stream: every waiter gets an error.
@@ -320,13 +334,29 @@ struct PendingRequest<'a> {
     lane: &'a Lane,
     place: u32,
     turn: u32,
+    stage: Stage,
+}
+
+/// At which the state of the stream need not be locked: the lock is what a request costs most here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not polled yet: its slot has the waker already.
+    New,
+    Waiting,
+    /// The outcome was fetched, and the slot left.
+    Over,
 }
 
 impl Future for PendingRequest<'_> {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.lane.lock();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if self.stage == Stage::New {
+            self.stage = Stage::Waiting;
+            return Poll::Pending;
+        }
+        let lane = self.lane;
+        let mut state = lane.lock();
         let slot = state
             .slot(self.place, self.turn)
             .expect("the place is ours until we leave it");
@@ -343,6 +373,7 @@ impl Future for PendingRequest<'_> {
                     panic!("a future is not polled when it is over");
                 };
                 state.free.push(self.place);
+                self.stage = Stage::Over;
                 Poll::Ready(outcome)
             }
         }
@@ -351,13 +382,15 @@ impl Future for PendingRequest<'_> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
+        if self.stage == Stage::Over {
+            return;
+        }
         let mut guard = self.lane.lock();
         let state = &mut *guard;
         let Some(slot) = state.slot(self.place, self.turn) else {
             return;
         };
         match std::mem::take(&mut slot.content) {
-            // The outcome was fetched.
             Content::Free => return,
             Content::Waiting(waiter) => {
                 state.out.withdraw(waiter.order);
@@ -478,20 +511,12 @@ pub(super) async fn send(lane: Arc<Lane>, mut sender: FrameSender) {
 
 pub(super) async fn receive(lane: Arc<Lane>, mut receiver: FrameReceiver) {
     let mut frames = Vec::new();
-    let mut replies = Vec::new();
     let mut wakers = Vec::new();
     loop {
         let mut read = receiver.read_batch(&mut frames).await;
-        for frame in frames.drain(..) {
-            match answered_request(&frame) {
-                Some(number) if frame.kind == Kind::Reply => replies.push((number, frame)),
-                _ => {
-                    read = Err(receiver.malformed(WireError::Body(frame.kind)));
-                    break;
-                }
-            }
+        if let Err(error) = lane.answer(&mut frames, &mut wakers) {
+            read = Err(receiver.malformed(error));
         }
-        lane.answer(&mut replies, &mut wakers);
         if let Err(error) = read {
             lane.end(&error.into());
             return;
