@@ -135,7 +135,6 @@ const CASES: &[Case] = &[
     breaks("L9", &[ReadLeaseNoFloor], latecomers),
     breaks("L9", &[HolderDroppedAtOnce], recalls),
     breaks("L9", &[GrantAfterRecall], recalls),
-    breaks("L9", &[ReturnOfAnyLife], returns),
     breaks("O2", &[GranterMayVote], grantors),
     breaks("O2", &[TransferKeepsGrants], held_handovers),
     breaks("O2", &[ReleaseKeepsGrants], held_releases),

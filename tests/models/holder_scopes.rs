@@ -293,7 +293,8 @@ pub(crate) fn replacements(depth: u8) -> Scope {
     }
 }
 
-/// A holder that stops, says so, and is granted another read lease before that is heard.
+/// A holder that stops, says so, and asks for another read lease before that is heard. It is not granted one within these
+/// bounds: its next life must acknowledge first what the one before has, so `ReturnOfAnyLife` is out of reach here.
 pub(crate) fn returns(_depth: u8) -> Scope {
     let left = Left {
         passes: 2,
