@@ -205,8 +205,8 @@ async fn follow(book: &Book, channel: &Channel, name: &str, last: &mut (i64, i64
                 book.count(TOLD);
                 heard(book, &leader, name);
             }
-            // No leader, or the node stops.
-            Err(Silence::Ended((14, _)) | Silence::Lost(_)) => return,
+            // No leader, or no room for one more; or the node stops.
+            Err(Silence::Ended((8 | 14, _)) | Silence::Lost(_)) => return,
             Err(Silence::Ended(status)) => {
                 return book.violation(format!("{name} ended: {status:?}"));
             }
