@@ -115,4 +115,44 @@ mod tests {
             assert_eq!(file(name).status(), 404, "{name}");
         }
     }
+
+    /// The luminance of a colour such as `#fff` or `#a0abb3` (WCAG 2.2, relative luminance).
+    fn luminance(colour: &str) -> f64 {
+        let digits = colour.trim_start_matches('#');
+        let width = digits.len() / 3;
+        let part = |place: usize| {
+            let digits = &digits[place * width..(place + 1) * width];
+            let part = u8::from_str_radix(&digits.repeat(2 / width), 16).unwrap();
+            let part = f64::from(part) / 255.0;
+            match part <= 0.04045 {
+                true => part / 12.92,
+                false => ((part + 0.055) / 1.055).powf(2.4),
+            }
+        };
+        0.2126 * part(0) + 0.7152 * part(1) + 0.0722 * part(2)
+    }
+
+    /// A row that has just changed is looked at by chance in the browser: its ground fades.
+    #[test]
+    fn all_that_is_written_can_be_read_on_every_ground_in_light_and_dark() {
+        let style = FILES.iter().find(|file| file.kind == STYLE);
+        let style = style.expect("there is a sheet of style").text;
+        let themes: Vec<&str> = style.split(":root {").skip(1).collect();
+        assert_eq!(themes.len(), 2, "light and dark");
+        for theme in themes {
+            let colour = |name: &str| {
+                let begin = format!("--{name}: ");
+                let (_, rest) = theme.split_once(&begin).unwrap();
+                luminance(rest.split_once(';').unwrap().0)
+            };
+            for text in ["text", "soft", "accent", "warn", "bad"] {
+                for ground in ["back", "card", "flash"] {
+                    let (text_light, ground_light) = (colour(text), colour(ground));
+                    let lighter = text_light.max(ground_light) + 0.05;
+                    let contrast = lighter / (text_light.min(ground_light) + 0.05);
+                    assert!(contrast >= 4.5, "{text} on {ground}: {contrast:.2}");
+                }
+            }
+        }
+    }
 }
