@@ -190,9 +190,9 @@ pub struct UpdateTtlArgs {
 
 /// A lease as it is typed.
 ///
-/// `id:1f` and, in decimal, `dec:31` are an id and `name:1f` is a name. So is what can be nothing else: an id with all its digits, as it is
-/// printed, or with `0x`, or in decimal as JSON has it; and a name that does not read as an id. A few
-/// hexadecimal digits, as `1f` or `db`, may be either: which of the two is meant is settled by asking whether a
+/// `id:1f` and, in decimal, `dec:31` are an id and `name:1f` is a name. So is what can be nothing else: an id with all
+/// its digits, as it is printed, or with `0x`, or in decimal as JSON has it; and a name that does not read as an id. A
+/// few hexadecimal digits, as `1f` or `db`, may be either: which of the two is meant is settled by asking whether a
 /// lease has that name, and then it is for the user to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseText {
