@@ -186,6 +186,21 @@ trait Kind: Sized {
     fn end(self) {}
 }
 
+/// Takes these steps of a program, each with what is drawn for it where the program has begun at this revision.
+async fn run_steps(
+    program: u64,
+    steps: &[u64],
+    begun: i64,
+    mut take: impl AsyncFnMut(u64, &mut Draw) -> Result<(), Ended>,
+) -> Result<(), Ended> {
+    for step in steps {
+        let mut draw = Draw::of_step(program, *step, begun);
+        let compared = take(*step, &mut draw).await;
+        compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
+    }
+    Ok(())
+}
+
 /// Runs as many programs of a kind as `ETCD_PROGRAMS` says, else `count`.
 async fn compare_programs<K: Kind>(is_json: bool, count: u64) {
     let seed = setting("ETCD_SEED", 1);
@@ -519,12 +534,8 @@ impl Kind for Keys {
 
     async fn run(&mut self, program: u64, steps: &[u64]) -> Result<(), Ended> {
         let begun = self.pair.empty().await?;
-        for step in steps {
-            let mut draw = Draw::of_step(program, *step, begun);
-            let compared = self.step(&mut draw).await;
-            compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
-        }
-        Ok(())
+        let step = async |_, draw: &mut Draw| self.step(draw).await;
+        run_steps(program, steps, begun, step).await
     }
 }
 

@@ -14,7 +14,7 @@ use super::super::messages::{
     MemberUpdateRequest, MemberUpdateResponse,
 };
 use super::texts::{sorted, without_fields, without_values};
-use super::{Draw, Ended, Kind, Masked, PATIENT, Pair, compare_programs, done, masked};
+use super::{Draw, Ended, Kind, Masked, PATIENT, Pair, compare_programs, done, masked, run_steps};
 use crate::harness::PATIENCE;
 
 const ADD: &str = "/etcdserverpb.Cluster/MemberAdd";
@@ -106,12 +106,8 @@ impl Kind for Members {
         self.pair.asked.lock().unwrap().clear();
         self.clear().await?;
         self.look().await?;
-        for step in steps {
-            let mut draw = Draw::of_step(program, *step, 0);
-            let compared = self.step(&mut draw).await;
-            compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
-        }
-        Ok(())
+        let step = async |_, draw: &mut Draw| self.step(draw).await;
+        run_steps(program, steps, 0, step).await
     }
 
     fn end(self) {

@@ -23,7 +23,9 @@ use super::super::messages::{
     WatchResponse,
 };
 use super::services::{Services, place};
-use super::{COMPACT, Draw, Ended, Kind, PUT, Pair, RANGE, STEPS, TXN, compare_programs, same};
+use super::{
+    COMPACT, Draw, Ended, Kind, PUT, Pair, RANGE, STEPS, TXN, compare_programs, run_steps, same,
+};
 use crate::harness::PATIENCE;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
@@ -71,12 +73,8 @@ impl Kind for Odd {
     async fn run(&mut self, program: u64, steps: &[u64]) -> Result<(), Ended> {
         self.0.clear().await?;
         let begun = self.0.pair.empty_and_compact().await?;
-        for step in steps {
-            let mut draw = Draw::of_step(program, *step, begun);
-            let compared = self.step(&mut draw).await;
-            compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
-        }
-        Ok(())
+        let step = async |_, draw: &mut Draw| self.step(draw).await;
+        run_steps(program, steps, begun, step).await
     }
 }
 

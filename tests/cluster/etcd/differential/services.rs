@@ -31,7 +31,7 @@ use super::access::Access;
 use super::texts::{sorted, without_fields, without_values};
 use super::{
     COMPACT, DELETE, Draw, Ended, Kind, Masked, PUT, Pair, RANGE, STEPS, TXN, compare_programs,
-    done, mask_headers, masked, masked_text,
+    done, mask_headers, masked, masked_text, run_steps,
 };
 
 const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
@@ -158,18 +158,13 @@ impl Kind for Services {
         self.clear().await?;
         let begun = self.pair.empty_and_compact().await?;
         self.compacted = begun;
-        for step in steps {
-            let mut draw = Draw::of_step(program, *step, begun);
-            let compared = async {
-                match program.is_multiple_of(2) && self.set_up(*step).await? {
-                    true => Ok(()),
-                    false => self.step(&mut draw).await,
-                }
-            };
-            let compared = compared.await;
-            compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
-        }
-        Ok(())
+        let step = async |step, draw: &mut Draw| match program.is_multiple_of(2)
+            && self.set_up(step).await?
+        {
+            true => Ok(()),
+            false => self.step(draw).await,
+        };
+        run_steps(program, steps, begun, step).await
     }
 }
 

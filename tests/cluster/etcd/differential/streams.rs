@@ -32,7 +32,7 @@ use super::super::messages::{
 use super::texts::{sorted, without_values};
 use super::{
     COMPACT, DELETE, Draw, Ended, KEYS, Kind, Masked, PUT, Pair, STEPS, TXN, compare_programs,
-    done, mask_headers, masked, masked_text, same,
+    done, mask_headers, masked, masked_text, run_steps, same,
 };
 use crate::harness::PATIENCE;
 use lines::events_of;
@@ -227,11 +227,9 @@ impl Kind for Watched {
 impl Watched {
     async fn run_from_the_beginning(&mut self, program: u64, steps: &[u64]) -> Result<(), Ended> {
         self.begin().await?;
-        for step in steps {
-            let mut draw = Draw::of_step(program, *step, self.begun);
-            let compared = self.step(&mut draw).await;
-            compared.map_err(|ended| ended.at(&format!("program {program} step {step}")))?;
-        }
+        let begun = self.begun;
+        let step = async |_, draw: &mut Draw| self.step(draw).await;
+        run_steps(program, steps, begun, step).await?;
         let ended = self.conclude().await;
         ended.map_err(|ended| ended.at(&format!("the end of program {program}")))?;
         let told = self.sides[1].events.iter();
