@@ -66,15 +66,15 @@ rotations:
 
 # Nodes that lose their power at any change of their files.
 power:
-    POWER_CUTS={{ power_cuts }} cargo test --locked --release --test damage power -- --nocapture
+    POWER_CUTS={{ power_cuts }} cargo test --locked --release --test cluster damage::power -- --nocapture
 
 # Nodes on damaged data directories.
 damage:
-    DAMAGE_DIRECTORIES={{ damage_directories }} DAMAGE_WORKERS={{ damage_workers }} cargo test --locked --release --test damage -- --nocapture
+    DAMAGE_DIRECTORIES={{ damage_directories }} DAMAGE_WORKERS={{ damage_workers }} cargo test --locked --release --test cluster damage:: -- --nocapture
 
 # Real processes that are killed, paused, cut off and starved; as root, with strace and libfaketime.
 chaos:
-    CHAOS_SECONDS={{ chaos_seconds }} CHAOS_SEED={{ chaos_seed }} cargo test --locked --release --test chaos -- --nocapture --skip any_step
+    CHAOS_SECONDS={{ chaos_seconds }} CHAOS_SEED={{ chaos_seed }} cargo test --locked --release --test cluster chaos:: -- --nocapture --skip any_step
 
 # What a release consists of, into target/dist-files: binary, package for Debian, SBOM, checksums. Of a commit.
 dist *OUT:
@@ -119,7 +119,7 @@ etcd-suites:
 
 # A kill at each step of a state that is sent; as root, with strace.
 installs:
-    INSTALL_KILLS={{ install_kills }} cargo test --locked --test chaos any_step -- --nocapture
+    INSTALL_KILLS={{ install_kills }} cargo test --locked --test cluster any_step -- --nocapture
 
 # Which lines the tests of the pure core reach, by folder and file (docs/testing.md). `just coverage` for the fast
 # circle; `just coverage --all-features --lib` and the like for others. Needs cargo-llvm-cov and rustup's llvm-tools.

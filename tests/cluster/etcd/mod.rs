@@ -10,7 +10,7 @@ mod forwarding;
 mod gateway;
 pub(crate) mod grpc;
 mod hostile;
-mod http;
+pub(crate) mod http;
 mod json;
 mod kubernetes;
 #[allow(
