@@ -39,7 +39,7 @@ fn furnish(world: &World) {
             world.put(key, value, "0");
         }
     }
-    for (name, seconds) in [("worker-1", 90), ("worker-2", 600), ("worker-3", 45)] {
+    for (name, seconds) in [("worker-1", 1_800), ("worker-2", 3_600), ("worker-3", 900)] {
         let lease = world.grant(seconds);
         let id: i64 = lease.parse().unwrap();
         world.put(format!("locks/nightly-report/{id:x}"), name, &lease);

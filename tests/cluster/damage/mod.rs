@@ -166,15 +166,11 @@ impl Subject {
                     false => Outcome::Wrong(format!("ended with {status} and said:\n{text}")),
                 });
             }
-            let metrics = node
-                .admin("/metrics")
-                .map(|(_, body)| body)
-                .unwrap_or_default();
-            let shows = |line: &str| metrics.lines().any(|other| other.trim() == line);
-            if shows("leasehold_leader_lease_valid 1") {
+            let status = node.status().unwrap_or_default();
+            if status["leader_lease"]["is_valid"] == true {
                 return None;
             }
-            if shows("leasehold_raft_quarantined 1") && node.log_text().contains("damaged") {
+            if status["role"] == "quarantined" && node.log_text().contains("damaged") {
                 return Some(Outcome::Quarantined);
             }
             if started.elapsed() > PATIENCE {

@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::PATIENCE;
 
-/// What a client waits between two requests, so that the machine has time for the nodes.
-const REST: Duration = Duration::from_millis(4);
+/// What a client waits between two requests, so that the machine has time for the nodes, and for other tests.
+const REST: Duration = Duration::from_millis(10);
 /// How writers take turns with a quiet time, where members have read leases: a holder asks its leader as long as an
 /// entry is under way.
 const BUSY: Duration = Duration::from_millis(300);
