@@ -141,9 +141,10 @@ fn seeds_end_well() {
         simulated,
         operations,
         events,
+        digest,
     } = total;
     eprintln!(
-        "{seeds} seeds from {}, {}, {operations} operations, {events} events, {total:?}",
+        "{seeds} seeds from {}, {}, {operations} operations, {events} events, digest {digest:016x}, {total:?}",
         settings.first,
         pace.tell(simulated),
     );

@@ -23,6 +23,8 @@ pub(crate) struct Total {
     pub(crate) simulated: Nanos,
     pub(crate) operations: usize,
     pub(crate) events: u64,
+    /// Of all that happened, whichever thread ran which seed: two programs that print the same did the same.
+    pub(crate) digest: u64,
 }
 
 /// What became of one seed, and how long the thread that ran it has been computing so far.
@@ -167,6 +169,7 @@ impl Total {
         self.simulated += report.simulated;
         self.operations += report.operations;
         self.events += report.trace.events();
+        self.digest = self.digest.wrapping_add(report.trace.hash());
     }
 }
 
