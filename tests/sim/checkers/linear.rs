@@ -29,10 +29,12 @@ pub(crate) fn by_revision(history: &History, frozen: bool) -> Result<(), Violati
         bounded(&answered)?;
     }
     let versions = versions(history, &answered)?;
+    let mut all: Vec<Key> = versions.keys().map(|(key, _)| *key).collect();
+    all.dedup();
     for operation in &answered {
         if let Fate::Read { revision, .. } | Fate::Unequal { revision, .. } = operation.fate {
             let at = operation.action.at().unwrap_or(revision);
-            shows_the_last(history, &versions, operation, at)?;
+            shows_the_last(history, &versions, &all, operation, at)?;
         }
     }
     Ok(())
@@ -153,24 +155,22 @@ fn versions(history: &History, answered: &[&Operation]) -> Result<Versions, Viol
     Ok(versions)
 }
 
-/// The read at `revision` shows the last version at or before it.
+/// The read at `revision` shows the last version at or before it; of `all` keys, if it asks for those.
 fn shows_the_last(
     history: &History,
     versions: &Versions,
+    all: &[Key],
     operation: &Operation,
     revision: i64,
 ) -> Result<(), Violation> {
     let found = operation.found();
-    let keys: Vec<Key> = match (operation.action, operation.action.shows()) {
-        (Action::Swap(key, _), _) => vec![key],
+    let shows = operation.action.shows();
+    let keys = match (operation.action, &shows) {
+        (Action::Swap(key, _), _) => &[key][..],
         (_, Some(keys)) => keys,
-        (_, None) => {
-            let mut keys: Vec<Key> = versions.keys().map(|(key, _)| *key).collect();
-            keys.dedup();
-            keys
-        }
+        (_, None) => all,
     };
-    for key in keys {
+    for &key in keys {
         let shown = found.iter().find(|found| found.key == key);
         let last = versions.range((key, 0)..=(key, revision)).next_back();
         let last = last.map(|((_, written), value)| (*written, *value));
