@@ -99,15 +99,27 @@ impl World {
             unreachable!("it handles mail once it has read the clock");
         };
         match turn.next_mail() {
+            Some(Mail::Message(envelope)) => {
+                self.handle(node, Input::Message(*envelope));
+                false
+            }
+            Some(Mail::Persisted(ticket)) => {
+                self.handle(node, Input::Persisted(ticket));
+                false
+            }
+            Some(Mail::Applied(replies)) => {
+                self.handle(node, Input::Applied(replies));
+                false
+            }
             Some(Mail::Input(input)) => {
-                self.handle(node, input);
+                self.handle(node, *input);
                 false
             }
             Some(Mail::Request(call, connection, frame)) => {
                 let id = leasehold::types::RequestId(driver.next_request);
                 driver.next_request += 1;
                 driver.pending.insert(id, (connection, frame));
-                self.handle(node, Input::Request(id, call, None));
+                self.handle(node, Input::Request(id, *call, None));
                 false
             }
             None => {
@@ -377,7 +389,7 @@ impl World {
                 let ticket = log.writing.take().expect("a batch was being written");
                 self.trace
                     .line(real, Some(node), || format!("   has written #{}", ticket.0));
-                self.mail(node, Mail::Input(Input::Persisted(ticket)));
+                self.mail(node, Mail::Persisted(ticket));
                 self.log_writes(node);
             }
             Sync::Failed => {
@@ -499,7 +511,7 @@ impl World {
         if state.busy {
             self.schedule_work(delay, node, Work::StateApplies);
         }
-        self.mail(node, Mail::Input(Input::Applied(replies)));
+        self.mail(node, Mail::Applied(replies));
         self.watches_hear(node, changes);
         self.machines[node].disk.state.hands_over_perhaps();
         self.compacts_log(node);
@@ -513,7 +525,7 @@ impl World {
             unused_since,
             sessions,
         };
-        self.mail(node, Mail::Input(input));
+        self.mail(node, Mail::Input(Box::new(input)));
     }
 
     fn apply_delay(&mut self, node: usize) -> Nanos {

@@ -11,7 +11,9 @@ use leasehold::api::{Call, Consistency, Error, Request, Response, ResponseBody};
 use leasehold::kv::{Change, Reply};
 use leasehold::node::turn::{Asleep, Idle, Marks, StampedMail, TakenMail};
 use leasehold::node::{Captured, Input, Looked, Node, Read, ReadBuffer};
-use leasehold::raft::{Entry, LeaseCell, Published, ReadPermit, Status, Ticket, UnsavedState};
+use leasehold::raft::{
+    Entry, Envelope, LeaseCell, Published, ReadPermit, Status, Ticket, UnsavedState,
+};
 use leasehold::time::Instant;
 use leasehold::types::{LogId, RequestId};
 
@@ -96,11 +98,14 @@ pub(crate) struct Process {
     pub(crate) agreed_when_healed: u64,
 }
 
-/// What the driver is told.
+/// What the driver is told. It is moved about, so what is large lies elsewhere.
 pub(crate) enum Mail {
-    Input(Input),
+    Message(Box<Envelope>),
+    Persisted(Ticket),
+    Applied(Vec<(LogId, Reply)>),
+    Input(Box<Input>),
     /// A request, and where its answer goes: a connection, and the frame's number there.
-    Request(Call, usize, u64),
+    Request(Box<Call>, usize, u64),
 }
 
 /// Where the driver is in its turn, whose steps are those of `leasehold::node::turn`.
@@ -173,7 +178,7 @@ pub(crate) struct Session {
 /// A request that reached the node.
 pub(crate) struct Arrival {
     pub(crate) frame: u64,
-    pub(crate) call: Call,
+    pub(crate) call: Box<Call>,
     /// The newest revision that anybody had been shown when it arrived.
     pub(crate) exposed: i64,
 }

@@ -31,7 +31,7 @@ impl World {
             return;
         }
         self.judge.marks.hit(Mark::ChangeAsked);
-        self.mail(leader, Mail::Input(Input::Change(change)));
+        self.mail(leader, Mail::Input(Box::new(Input::Change(change))));
     }
 
     /// What a process on `node` begins with: what was in force where its log begins.

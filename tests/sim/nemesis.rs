@@ -529,7 +529,7 @@ impl World {
             },
         };
         // Nobody waits at this connection for the answer.
-        self.mail(leader, Mail::Request(call, usize::MAX, 0));
+        self.mail(leader, Mail::Request(Box::new(call), usize::MAX, 0));
     }
 
     fn cut_for(&mut self, line: usize, ways: impl IntoIterator<Item = (usize, usize)>) {

@@ -29,7 +29,7 @@ const READER: Reader = Reader {
 
 impl World {
     /// A request has reached the node.
-    pub(crate) fn arrives(&mut self, node: usize, connection: usize, frame: u64, call: Call) {
+    pub(crate) fn arrives(&mut self, node: usize, connection: usize, frame: u64, call: Box<Call>) {
         let exposed = self.judge.exposed();
         let sessions = &mut self.process(node).sessions;
         sessions
@@ -113,31 +113,29 @@ impl World {
         if judged.has_lapsed() {
             self.judge.marks.hit(Mark::PermitRefused);
         }
+        // The frames of those that go on to the driver: of few batches any.
         let mut to_driver = Vec::new();
         while let Some((read, result)) = judged.next(&READER) {
-            let goes_on = match result {
+            match result {
                 ReadResult::Answer(answer) => {
                     self.answer_read(node, read.frame, answer, read.asked());
-                    false
                 }
                 ReadResult::Lapsed if read.call.consistency == Consistency::LeaseOnly => {
                     self.judge.marks.hit(Mark::LeaseInsistedInVain);
                     self.reply(node, read.frame, Err(lease_invalid()));
-                    false
                 }
                 // The state machine is not there yet: the read waits for it at the driver.
                 ReadResult::Behind => {
                     self.judge.marks.hit(Mark::PermitBeyondApplied);
-                    true
+                    to_driver.push(read.frame);
                 }
-                ReadResult::Lapsed | ReadResult::Uncovered => true,
-            };
-            to_driver.push(goes_on);
+                ReadResult::Lapsed | ReadResult::Uncovered => to_driver.push(read.frame),
+            }
         }
         let (mut reads, buffer) = judged.finish();
-        let all = reads.drain(..).zip(to_driver);
-        let handed = all.filter_map(|(read, goes_on)| goes_on.then_some(read));
+        let handed = reads.extract_if(.., |read| to_driver.contains(&read.frame));
         let handed = handed.collect();
+        reads.clear();
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
         (session.spare, session.buffer) = (reads, buffer);
@@ -149,13 +147,12 @@ impl World {
     pub(crate) fn session_gives(&mut self, node: usize, connection: usize) {
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
-        let mut answers = Vec::new();
-        for (frame, delivery) in session.outbox.drain(..) {
-            if let Some(handed) = session.waiting.remove(&frame) {
-                answers.push((frame, delivery, handed));
-            }
-        }
-        for (frame, delivery, handed) in answers {
+        let mut outbox = std::mem::take(&mut session.outbox);
+        for (frame, delivery) in outbox.drain(..) {
+            let session = self.process(node).sessions.get_mut(&connection);
+            let Some(handed) = session.and_then(|session| session.waiting.remove(&frame)) else {
+                continue;
+            };
             match (delivery, handed) {
                 (Delivery::Reply(result), _) => self.reply(node, frame, result),
                 (Delivery::Permit(permit), Handed::Read { request, asked }) => {
@@ -172,6 +169,9 @@ impl World {
         }
         let session = self.process(node).sessions.get_mut(&connection);
         let session = session.expect("it is busy");
+        // Nothing was put in meanwhile, and its room is kept.
+        assert!(session.outbox.is_empty(), "the driver does not run now");
+        session.outbox = outbox;
         session.busy = false;
         if !session.arrived.is_empty() || !session.outbox.is_empty() {
             self.ring_session(node, connection);

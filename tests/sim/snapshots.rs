@@ -37,7 +37,7 @@ impl World {
         let truncation = durable.truncation(LogIndex(applied.0.saturating_sub(kept)));
         if truncation.through() > self.machines[node].disk.base().index {
             self.judge.marks.hit(Mark::LogCompacted);
-            self.mail(node, Mail::Input(Input::Compact(truncation)));
+            self.mail(node, Mail::Input(Box::new(Input::Compact(truncation))));
         }
     }
 
@@ -92,14 +92,14 @@ impl World {
                 configuration: configuration.unwrap_or_else(|| founding(&self.options)),
             };
             if self.machines[to].disk.receive(received) {
-                self.mail(to, Mail::Input(Input::SnapshotReceived(base)));
+                self.mail(to, Mail::Input(Box::new(Input::SnapshotReceived(base))));
             }
         } else {
             self.judge.marks.hit(Mark::SnapshotLost);
         }
         if sends {
             let peer = NodeId(to as u64 + 1);
-            self.mail(from, Mail::Input(Input::SnapshotSent(peer)));
+            self.mail(from, Mail::Input(Box::new(Input::SnapshotSent(peer))));
         }
     }
 
@@ -134,7 +134,8 @@ impl World {
             leases,
             cluster_version,
         };
-        self.mail(node, Mail::Input(Input::Installed(Box::new(installed))));
+        let input = Input::Installed(Box::new(installed));
+        self.mail(node, Mail::Input(Box::new(input)));
         self.schedule_work(US, node, Work::StateReports);
     }
 

@@ -386,8 +386,8 @@ impl World {
     /// Does the next step of a thread.
     pub(crate) fn work(&mut self, node: usize, work: Work) {
         match work {
-            Work::Message(envelope) => self.mail(node, Mail::Input(Input::Message(*envelope))),
-            Work::Retire => self.mail(node, Mail::Input(Input::Retire)),
+            Work::Message(envelope) => self.mail(node, Mail::Message(envelope)),
+            Work::Retire => self.mail(node, Mail::Input(Box::new(Input::Retire))),
             Work::DriverWakes => self.driver_wakes(node),
             Work::DriverAlarm(alarm) => self.driver_alarm(node, alarm),
             Work::DriverReads => {
@@ -407,7 +407,7 @@ impl World {
             Work::StatePublishesNext => self.state_publishes_next(node),
             Work::StateReports => self.state_reports(node),
             Work::StateFindsIdle(unused_since) => self.state_finds_idle(node, unused_since),
-            Work::Arrives(connection, frame, call) => self.arrives(node, connection, frame, *call),
+            Work::Arrives(connection, frame, call) => self.arrives(node, connection, frame, call),
             Work::SessionTakes(connection) => self.session_takes(node, connection),
             Work::SessionReads(connection) => self.session_reads(node, connection),
             Work::SessionChecks(connection) => self.session_checks(node, connection),
