@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use super::{Input, Node, Output, StateCheck};
 use crate::time::{Clock, Instant};
-use crate::types::{BootstrapId, LogIndex, Role};
+use crate::types::{BootstrapId, LogIndex};
 
 /// The shortest sleep: it keeps a deadline that only one of the two clocks has reached from turning
 /// the loop into a busy one.
@@ -137,7 +137,7 @@ impl Marks {
         let consensus = node.consensus();
         Self {
             is_unproven: consensus.is_unproven() || consensus.is_quarantined(),
-            is_quarantined: node.status().role == Role::Quarantined,
+            is_quarantined: consensus.is_quarantined(),
             is_tripped: consensus.lease_tripped(),
             is_corrupt: matches!(node.state_check(), StateCheck::Corrupt(_)),
             diverged: consensus.diverged(),
