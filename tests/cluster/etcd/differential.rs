@@ -74,19 +74,30 @@ impl Etcd {
 
     /// With what the folder `data` in `folder` holds.
     pub(crate) fn start_in(program: &Path, folder: tempfile::TempDir) -> Self {
+        Self::start_with(program, folder, "http", &[])
+    }
+
+    /// The same, with these arguments, for clients that speak `scheme`.
+    pub(crate) fn start_with(
+        program: &Path,
+        folder: tempfile::TempDir,
+        scheme: &str,
+        arguments: &[String],
+    ) -> Self {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (client, peer) = (address(free_port()), address(free_port()));
         let process = Command::new(program)
             .env_clear()
             .arg("--data-dir")
             .arg(folder.path().join("data"))
-            .args(["--listen-client-urls", &format!("http://{client}")])
-            .args(["--advertise-client-urls", &format!("http://{client}")])
+            .args(["--listen-client-urls", &format!("{scheme}://{client}")])
+            .args(["--advertise-client-urls", &format!("{scheme}://{client}")])
             .args(["--listen-peer-urls", &format!("http://{peer}")])
             .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
             .args(["--initial-cluster", &format!("default=http://{peer}")])
             // The cheapest hash that there is: nobody guesses these passwords.
             .args(["--bcrypt-cost", "4"])
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -444,16 +455,19 @@ impl Pair {
         let asked = format!("{path} {ours:?}");
         self.asked.lock().unwrap().push(asked);
         if let Some([etcd, own]) = &self.in_json {
-            let ask = |connection: &Mutex<Connection>, question: &Q, token: Option<&str>| {
+            let path_in_json = path_in_json(path);
+            for (connection, question, token) in [(etcd, theirs, tokens[0]), (own, ours, tokens[1])]
+            {
                 let text = question.json(question.encoded_len());
                 let header = token.map(|token| format!("Authorization: {token}\r\n"));
-                let mut connection = connection.lock().unwrap();
                 let header = header.as_deref().unwrap_or_default();
-                let answer = connection.request("POST", &path_in_json(path), header, &text);
+                let mut connection = connection.lock().unwrap();
+                connection.ask("POST", &path_in_json, header, text.as_bytes());
+            }
+            let [theirs, answer] = [etcd, own].map(|connection| {
+                let answer = connection.lock().unwrap().answer();
                 (answer.status, A::masked_text(&answer.body))
-            };
-            let theirs = ask(etcd, theirs, tokens[0]);
-            let answer = ask(own, ours, tokens[1]);
+            });
             same(&answer, &theirs, path, ours)?;
             return Ok(code(&answer.1));
         }
@@ -462,8 +476,11 @@ impl Pair {
             Some(token) => &token[..],
             None => &[],
         });
-        let theirs = self.etcd.ask_with::<A>(path, theirs, etcd).await;
-        let answer = self.ours.ask_with::<A>(path, ours, own).await;
+        // Neither waits for the other.
+        let (theirs, answer) = tokio::join!(
+            self.etcd.ask_with::<A>(path, theirs, etcd),
+            self.ours.ask_with::<A>(path, ours, own),
+        );
         let (theirs, answer) = (theirs.map(A::masked), answer.map(A::masked));
         same(&answer, &theirs, path, ours)?;
         Ok(answer.map_or_else(|(code, _)| code, |_| 0))

@@ -61,6 +61,12 @@ impl Connection {
     }
 
     fn request_bytes(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        self.ask(method, path, headers, body);
+        self.answer()
+    }
+
+    /// A call with a whole body, whose answer is read later.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) {
         let (address, bytes) = (self.address, body.len());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {bytes}\r\n{headers}\r\n"
@@ -68,6 +74,10 @@ impl Connection {
         // Apart: the other side may answer before the body is there.
         self.say(&head);
         let _ = self.stream.get_mut().write_all(body);
+    }
+
+    /// The whole answer to a call.
+    pub(crate) fn answer(&mut self) -> Answer {
         let (status, head) = self.head();
         let body = match head.contains("transfer-encoding: chunked") {
             true => {
