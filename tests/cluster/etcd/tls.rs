@@ -14,6 +14,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use super::EtcdCluster;
+use super::differential::{Etcd, etcd};
 use crate::harness::{PATIENCE, eventually};
 
 const LOGGED: (&str, &str) = ("LEASEHOLD_LOG_FILTER", "info");
@@ -187,43 +188,72 @@ fn a_client_that_is_not_listed_or_whose_certificate_is_another_authority_s_is_re
     }
 }
 
+/// Of a client's certificate, the host that it is for, and whether one of [`LISTED`] is that.
+const HOSTS: &[(&str, bool)] = &[
+    ("app.of.example", true),
+    ("APP.of.example", true),
+    ("*.of.example", true),
+    ("*.in.deep.example", true),
+    ("10.0.0.7", true),
+    // A star stands for one label, the first, and for the whole of it.
+    ("*.deep.example", false),
+    ("*.*.deep.example", false),
+    ("one.*.deep.example", false),
+    ("*.one.in.deep.example", false),
+    ("*pp.of.example", false),
+    ("*", false),
+    ("an.app.of.example", false),
+    ("of.example", false),
+    ("*.app.of.example", false),
+    ("10.0.0.8", false),
+];
+const LISTED: [&str; 3] = ["app.of.example", "one.in.deep.example", "10.0.0.7"];
+
 /// As etcd's `client-cert-allowed-hostname` has it: by the hosts that a certificate is for, whatever its common name is.
 #[test]
 fn a_client_whose_certificate_is_for_a_listed_host_is_let_in() {
-    let names = [
-        ("LEASEHOLD_TLS_ETCD_ALLOWED_SANS", "app.of.example,10.0.0.7"),
-        LOGGED,
-    ];
+    let listed = LISTED.join(",");
+    let names = [("LEASEHOLD_TLS_ETCD_ALLOWED_SANS", &*listed), LOGGED];
     let cluster = EtcdCluster::start(1, &names);
-    let read = |name: &str| std::fs::read_to_string(cluster.cluster.pki.file(name)).unwrap();
+    let file = |name: &str| cluster.cluster.pki.file(name);
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap();
     let key = rcgen::KeyPair::from_pem(&read("client-ca.key")).unwrap();
     let authority = rcgen::Issuer::from_ca_cert_pem(&read("client-ca.pem"), key).unwrap();
-    let shown = |host: &str| {
+    let ca = file("client-ca.pem");
+    let is_let_in = |port: SocketAddr, host: &str| {
         let (certificate, key) = certificate_for(&authority, host);
-        page(
-            &cluster,
-            &[&TLS12, &TLS13],
-            Some(Shown::of(&certificate, &key)),
-        )
+        let answered = page_at(port, Path::new(&ca), Some(Shown::of(&certificate, &key)));
+        answered.is_ok_and(|(_, page)| page.starts_with("HTTP/1.1 200"))
     };
-    for host in [
-        "app.of.example",
-        "APP.of.example",
-        "*.of.example",
-        "10.0.0.7",
-    ] {
-        let (_, page) = shown(host).unwrap();
-        assert!(page.starts_with("HTTP/1.1 200"), "{host}: {page}");
-    }
-    for host in [
-        "an.app.of.example",
-        "of.example",
-        "*.app.of.example",
-        "10.0.0.8",
-    ] {
-        if let Ok((_, page)) = shown(host) {
-            assert_eq!(page, "", "{host}");
-        }
+    for (host, is_listed) in HOSTS {
+        assert_eq!(is_let_in(cluster.ports[0], host), *is_listed, "{host}");
     }
     is_said(&cluster, "not listed in tls.etcd.allowed_sans");
+    let Some(program) = etcd() else {
+        return;
+    };
+    // Which takes one host, and lets in who is for any.
+    let etcds = LISTED.map(|listed| {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = certificate_for(&authority, "127.0.0.1");
+        let mut arguments = vec![
+            "--client-cert-auth".to_owned(),
+            format!("--client-cert-allowed-hostname={listed}"),
+            format!("--trusted-ca-file={ca}"),
+        ];
+        for (name, pem) in [("cert", certificate.pem()), ("key", key.serialize_pem())] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, pem).unwrap();
+            arguments.push(format!("--{name}-file={}", path.display()));
+        }
+        let etcd = Etcd::start_with(&program, folder, "https", &arguments);
+        eventually("etcd that serves who is listed", || {
+            is_let_in(etcd.address, listed).then_some(())
+        });
+        etcd
+    });
+    for (host, is_listed) in HOSTS {
+        let is_taken = |etcd: &Etcd| is_let_in(etcd.address, host);
+        assert_eq!(etcds.iter().any(is_taken), *is_listed, "etcd and {host}");
+    }
 }
