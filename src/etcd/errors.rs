@@ -126,6 +126,7 @@ pub(crate) const NO_LEADER_KEY: Status =
 /// What a lock or an election is refused with. In etcd these are clients of the server, and what that refuses them with
 /// has lost its code when they hand it on. What passes by itself keeps it here, so that clients try again.
 pub(crate) fn of_recipe(status: Status) -> Status {
+    let status = without_room(status);
     match status.code {
         Code::Unavailable | Code::DeadlineExceeded => status,
         _ => Status {
@@ -135,12 +136,23 @@ pub(crate) fn of_recipe(status: Status) -> Status {
     }
 }
 
+/// A node has room again by and by.
+fn without_room(status: Status) -> Status {
+    match status == TOO_MANY_REQUESTS {
+        true => Status {
+            code: Code::Unavailable,
+            ..status
+        },
+        false => status,
+    }
+}
+
 /// How an Observe ends whose reads are refused with this. etcd says nothing of a client that may not read, or has shown
 /// no valid token: that ends as if all was told.
 pub(crate) fn of_observer(status: Status) -> Result<(), Status> {
     match status.code {
         Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated => Ok(()),
-        _ => Err(status),
+        _ => Err(without_room(status)),
     }
 }
 
@@ -458,6 +470,26 @@ mod tests {
             let error = Error::not_applied(kind.clone(), "found");
             let status = status_of(&error, *method, true);
             assert_eq!(status, *expected, "{kind:?} of {method:?}");
+        }
+    }
+
+    /// Clients try again what has code 14, and nothing else that a lock or an election is refused with.
+    #[test]
+    fn what_passes_by_itself_is_told_apart_where_etcd_tells_nothing_apart() {
+        let with = |code, status: Status| Status { code, ..status };
+        let room = with(Code::Unavailable, TOO_MANY_REQUESTS);
+        for (found, of_a_lock, of_an_observer) in [
+            (NO_LEADER, NO_LEADER, Err(NO_LEADER)),
+            (TOO_MANY_REQUESTS, room.clone(), Err(room)),
+            (NO_SPACE, with(Code::Unknown, NO_SPACE), Err(NO_SPACE)),
+            (
+                PERMISSION_DENIED,
+                with(Code::Unknown, PERMISSION_DENIED),
+                Ok(()),
+            ),
+        ] {
+            assert_eq!(of_recipe(found.clone()), of_a_lock);
+            assert_eq!(of_observer(found), of_an_observer);
         }
     }
 

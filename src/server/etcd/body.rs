@@ -106,7 +106,7 @@ pub(super) fn poll_data(
         match frame.map(|frame| frame.into_data()) {
             Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
             Ok(Err(_)) => {}
-            Err(_) => return Poll::Ready(Some(Err(ended_early()))),
+            Err(_) => return Poll::Ready(Some(Err(CUT_OFF))),
         }
     }
 }
@@ -131,7 +131,9 @@ pub(super) fn drain(mut body: Incoming) {
     });
 }
 
-/// That the client has gone before it had said everything.
-pub(super) fn ended_early() -> Status {
-    Status::new(Code::Unknown, "grpc: the request ended early")
-}
+/// That the client has sent no request, as etcd says it.
+pub(super) const NO_REQUEST: Status = Status::new(Code::Unknown, "EOF");
+/// That it has gone, or has sent its last, in the middle of one.
+pub(super) const CUT_OFF: Status = Status::new(Code::Unknown, "unexpected EOF");
+/// The same on a stream.
+pub(super) const STREAM_CUT_OFF: Status = Status::new(Code::Internal, "unexpected EOF");

@@ -18,7 +18,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use super::arriving::{ArrivingBytes, SMALL_BYTES};
-use super::body::{RequestBody, ended_early};
+use super::body::{CUT_OFF, NO_REQUEST, RequestBody};
 use super::large::{LargeReply, Patience};
 pub(super) use super::stream_frame::StreamFrame;
 use crate::etcd::framing::{PREFIX_BYTES, message_bytes};
@@ -169,7 +169,8 @@ pub(super) async fn receive(
         }
         match body.next().await {
             None if length == Some(read.len()) => return Ok((read.freeze(), held)),
-            None => return Err(ended_early()),
+            None if length.is_none() && read.is_empty() => return Err(NO_REQUEST),
+            None => return Err(CUT_OFF),
             Some(data) => read.extend_from_slice(&data?),
         }
         held.hold(read.len())?;

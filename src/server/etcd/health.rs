@@ -4,7 +4,7 @@
 use hyper::Response;
 use tokio::sync::mpsc;
 
-use super::body::{RequestBody, ended_early};
+use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Reply, end_frame, message_frame, streaming};
 use super::stream::Requests;
@@ -37,7 +37,7 @@ pub(super) fn watch(caller: Caller, body: RequestBody) -> Response<Reply> {
     tokio::spawn(async move {
         let mut requests = Requests::new(caller.clone(), body);
         let asked = tokio::select! {
-            asked = requests.next::<HealthCheckRequest>() => asked.and_then(|it| it.ok_or_else(ended_early)),
+            asked = requests.only::<HealthCheckRequest>() => asked,
             status = caller.ended() => Err(status),
             () = answers.closed() => return,
         };

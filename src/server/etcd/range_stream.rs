@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hyper::Response;
 use tokio::sync::mpsc;
 
-use super::body::{RequestBody, ended_early};
+use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Reply, StreamFrame, message_frame, streaming_large};
 use super::large::Patience;
@@ -56,8 +56,7 @@ async fn send(
     body: RequestBody,
     answers: &mpsc::Sender<StreamFrame>,
 ) -> Result<(), Status> {
-    let request = Requests::new(caller.clone(), body).next().await?;
-    let asked: proto::RangeRequest = request.ok_or_else(ended_early)?;
+    let asked: proto::RangeRequest = Requests::new(caller.clone(), body).only().await?;
     let plan = plan_of(&asked)?;
     let consistency = caller.consistency(asked.serializable);
     let request = Request::Range(plan.request.clone());

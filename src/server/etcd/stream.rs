@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::arriving::{ARRIVES_WITHIN, ArrivingBytes};
-use super::body::{RequestBody, ended_early};
+use super::body::{NO_REQUEST, RequestBody, STREAM_CUT_OFF};
 use super::caller::{Caller, now, until};
 use super::grpc::{Reply, StreamFrame, end_frame, failure, message_frames, streaming};
 use crate::etcd::errors::TIMEOUT;
@@ -20,6 +20,8 @@ use crate::etcd::status::{Code, Status};
 const TOGETHER_MAX: usize = 64;
 /// So many times their answers may wait until the client reads; then no more requests are taken.
 const WAITING_MAX: usize = 2;
+/// Of requests that are taken in while others are answered.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// Serves a call in which `serve` answers requests that have arrived together: as many of the first of them as it can,
 /// one at least, and then is asked for the rest. If it refuses them because one is not permitted, each is served alone.
@@ -97,7 +99,8 @@ where
         while let Some(asked) = tries.pop() {
             let caller = requests.caller.again();
             let (deadline, late) = (caller.deadline(), caller.late());
-            let answered = tokio::time::timeout_at(deadline, serve(caller, asked.clone())).await;
+            let answered = tokio::time::timeout_at(deadline, serve(caller, asked.clone()));
+            let answered = requests.arrive_during(answered).await;
             match answered.unwrap_or(Err(late)) {
                 Ok(found) => {
                     answers.send(message_frames(&found)).await.ok()?;
@@ -130,6 +133,8 @@ pub(super) struct Requests {
     /// What has arrived and was not taken, and the memory for it.
     read: BytesMut,
     held: ArrivingBytes,
+    /// How the body ended, if that is known already.
+    ended: Option<Result<(), Status>>,
     /// When the message has to be there that has begun to arrive.
     whole_by: Option<Instant>,
 }
@@ -142,6 +147,7 @@ impl Requests {
             caller,
             body,
             read: BytesMut::new(),
+            ended: None,
             whole_by: None,
         }
     }
@@ -169,23 +175,61 @@ impl Requests {
                 true => self.whole_by.or_else(|| Some(now() + ARRIVES_WITHIN)),
                 false => None,
             };
-            let data = tokio::select! {
+            match self.ended.take() {
+                None => {}
+                Some(Ok(())) if self.read.is_empty() => return Ok(None),
+                Some(ended) => return Err(ended.err().unwrap_or(STREAM_CUT_OFF)),
+            }
+            let whole_by = self.whole_by;
+            tokio::select! {
                 // What has arrived was in time, though it was not looked at.
                 biased;
-                data = self.body.next() => data,
-                () = until(self.whole_by) => return Err(TIMEOUT),
-            };
-            match data {
-                None if self.read.is_empty() => return Ok(None),
-                None => return Err(ended_early()),
-                Some(data) => self.read.extend_from_slice(&data?),
+                () = self.arrive() => {}
+                () = until(whole_by) => return Err(TIMEOUT),
             }
-            self.held.hold(self.read.len())?;
+        }
+    }
+
+    /// Takes in what arrives next, or how the body ended.
+    ///
+    /// # Cancel safety
+    /// Nothing that has arrived is lost.
+    async fn arrive(&mut self) {
+        let arrived = match self.body.next().await {
+            None => Err(Ok(())),
+            Some(Err(status)) => Err(Err(status)),
+            Some(Ok(data)) => {
+                self.read.extend_from_slice(&data);
+                self.held.hold(self.read.len()).map_err(Err)
+            }
+        };
+        self.ended = arrived.err();
+    }
+
+    /// Takes in what arrives while `work` goes on. For the library for HTTP/2 a small frame that waits weighs as a large
+    /// one, and it ends a connection with too many: a client that renews all its leases at once sends them.
+    async fn arrive_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let is_taken = self.ended.is_none() && self.read.len() < AHEAD_BYTES_MAX;
+            tokio::select! {
+                biased;
+                done = work.as_mut() => return done,
+                () = self.arrive(), if is_taken => {}
+            }
         }
     }
 }
 
 impl Requests {
+    /// The one request of a call that has many answers.
+    ///
+    /// # Errors
+    /// As [`Self::next`], and if there is none.
+    pub(super) async fn only<Q: Message + Default>(&mut self) -> Result<Q, Status> {
+        self.next().await?.ok_or(NO_REQUEST)
+    }
+
     /// The next, and those behind it that have arrived, at most `count_max`; and, if nothing follows them, how the
     /// client ended.
     ///

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::grpc::Channel;
+use super::differential::pair;
+use super::grpc::{Channel, framed};
 use super::kv::{DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse};
 use super::messages::{
     CampaignRequest, CampaignResponse, LeaderRequest, LeaderResponse, LeaseGrantRequest,
@@ -202,6 +203,43 @@ async fn an_election_has_one_leader_who_is_observed_everywhere() {
     assert_eq!(found.count, 0);
 }
 
+/// Of the calls that have one request, those of many answers too; beside etcd, if it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_end_without_a_whole_request_end_as_in_etcd() {
+    let cut = framed(&[0x0a, 1, b'a']).slice(..7);
+    let eof = |code, text: &str| (code, text.to_owned());
+    let (none, unary, stream) = (
+        eof(2, "EOF"),
+        eof(2, "unexpected EOF"),
+        eof(13, "unexpected EOF"),
+    );
+    let cluster = started(1).await;
+    let mut addresses = vec![cluster.ports[0]];
+    let beside = pair().await;
+    addresses.extend(beside.as_ref().map(|(_, etcd, _)| etcd.address));
+    for address in addresses {
+        let channel = Channel::open(address).await;
+        for (path, is_stream) in [
+            (OBSERVE, true),
+            ("/etcdserverpb.Maintenance/Snapshot", true),
+            ("/grpc.health.v1.Health/Watch", true),
+            ("/etcdserverpb.KV/Range", false),
+            (LOCK, false),
+            (LEADER, false),
+        ] {
+            let ended = async |body| channel.call(path, body, &[]).await.unwrap().status();
+            assert_eq!(ended(Bytes::new()).await, none, "{path} at {address}");
+            let expected = if is_stream { &stream } else { &unary };
+            assert_eq!(ended(cut.clone()).await, *expected, "{path} at {address}");
+            assert_eq!(
+                ended(cut.slice(..3)).await,
+                *expected,
+                "{path} at {address}"
+            );
+        }
+    }
+}
+
 /// A client that asks once more for what it holds, and goes before it is told, holds it all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_holds_a_place_does_not_lose_it_by_asking_again_and_leaving() {
@@ -230,8 +268,6 @@ async fn who_holds_a_place_does_not_lose_it_by_asking_again_and_leaving() {
             let asked = channel.ask::<LockResponse>(path, &request);
             let after = std::time::Duration::from_micros(50 * number);
             let _ = tokio::time::timeout(after, asked).await;
-            // The node has begun with that call by then: one on which many calls are given up before it has, it closes.
-            let _: RangeResponse = channel.ask("/etcdserverpb.KV/Range", &own).await.unwrap();
         }
         // What the last ones began has ended by then.
         let _: LockResponse = channel.ask(LOCK, &request).await.unwrap();

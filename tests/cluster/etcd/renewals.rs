@@ -51,6 +51,24 @@ async fn renewals_that_arrive_together_are_answered_in_order_at_any_node() {
     }
 }
 
+/// As etcd's own client sends them: those of all its leases at once, each in a frame of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_of_many_leases_at_once_leave_the_connection_to_the_others() {
+    const LEASES: i64 = 30_000;
+    let cluster = started(1).await;
+    let channel = Channel::open(cluster.ports[0]).await;
+    grant(&channel, 1, 100).await;
+    let mut stream = channel.stream(KEEP_ALIVE, &[]).await;
+    for _ in 0..LEASES {
+        stream.send(&LeaseKeepAliveRequest { id: 1 });
+    }
+    for number in 0..LEASES {
+        let answer: LeaseKeepAliveResponse = stream.next().await.unwrap();
+        assert_eq!(answer.ttl, 100, "{number}");
+    }
+    grant(&channel, 2, 100).await;
+}
+
 /// A renewal that waits for another leader is answered in its name, and not in that of the leader before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_names_the_term_in_which_it_was_permitted() {

@@ -136,8 +136,8 @@ async fn tell(
     answers: &mpsc::Sender<StreamFrame>,
 ) -> Option<Result<(), Status>> {
     let mut requests = Requests::new(caller.clone(), body);
-    let request: LeaderRequest = match requests.next().await {
-        Ok(request) => request?,
+    let request: LeaderRequest = match requests.only().await {
+        Ok(request) => request,
         Err(status) => return Some(Err(status)),
     };
     let prefix = line::prefix(&request.name);

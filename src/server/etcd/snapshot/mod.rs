@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::file::FileError;
 use self::scratch::{Scratch, StopReason};
-use super::body::{RequestBody, ended_early};
+use super::body::RequestBody;
 use super::caller::Caller;
 use super::grpc::{Reply, StreamFrame, message_frame, streaming_large};
 use super::large::Patience;
@@ -60,8 +60,7 @@ async fn send(
     body: RequestBody,
     answers: &mpsc::Sender<StreamFrame>,
 ) -> Result<(), Status> {
-    let request = Requests::new(caller.clone(), body).next().await?;
-    let SnapshotRequest {} = request.ok_or_else(ended_early)?;
+    let SnapshotRequest {} = Requests::new(caller.clone(), body).only().await?;
     let memory = caller.client().reserve(HELD_BYTES);
     let memory: Arc<dyn Send + Sync> = Arc::new(memory.ok_or(TOO_MANY_REQUESTS)?);
     let send_blob = async |blob: Bytes, remaining_bytes: u64| {
