@@ -15,6 +15,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::work::Turn;
+
 /// A value of one byte, not coded by Huffman, with its length.
 const NAME: &[u8] = b"\x01e";
 
@@ -36,6 +38,7 @@ const AUTHORITY: usize = 1;
 /// A connection on which clients may call this node what they like.
 pub(super) struct AnyAuthority<S> {
     stream: S,
+    turn: Turn,
     stage: Stage,
     /// What was read and is not looked at yet: less than a frame.
     read: BytesMut,
@@ -55,9 +58,11 @@ enum Stage {
 }
 
 impl<S> AnyAuthority<S> {
-    pub(super) fn new(stream: S) -> Self {
+    /// Hands on as much as `turn` lets it.
+    pub(super) fn new(stream: S, turn: Turn) -> Self {
         Self {
             stream,
+            turn,
             stage: Stage::Preface,
             read: BytesMut::new(),
             seen: BytesMut::new(),
@@ -204,7 +209,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for AnyAuthority<S> {
         let this = self.get_mut();
         loop {
             if !this.seen.is_empty() {
-                let count = this.seen.len().min(buffer.remaining());
+                let most = this.seen.len().min(buffer.remaining());
+                let count = ready!(this.turn.poll_take(cx, most));
                 buffer.put_slice(&this.seen[..count]);
                 this.seen.advance(count);
                 return Poll::Ready(Ok(()));
@@ -274,7 +280,9 @@ mod tests {
     fn through(bytes: &[u8], piece: usize) -> Vec<u8> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.unwrap().block_on(async {
-            let mut stream = AnyAuthority::new(Pieces(bytes.chunks(piece)));
+            let turn = Turn::default();
+            turn.begin();
+            let mut stream = AnyAuthority::new(Pieces(bytes.chunks(piece)), turn);
             let mut all = Vec::new();
             stream.read_to_end(&mut all).await.unwrap();
             all

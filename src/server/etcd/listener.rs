@@ -27,7 +27,7 @@ use super::grpc::Reply;
 use super::options::EtcdOptions;
 use super::router::Route;
 use super::tls::fault;
-use super::work::{BegunCalls, Work};
+use super::work::{BegunCalls, RESETS_MAX, Turn, Work};
 use crate::server::session::Sessions;
 use crate::sync::Mutex;
 use crate::transport::{Admission, is_worth_saying};
@@ -222,8 +222,9 @@ impl Connection {
         });
         let begun = BegunCalls::default();
         let builder = http(begun.clone(), streams_max);
-        let mut work = Work::new(begun, session);
-        let stream = AnyAuthority::new(stream);
+        let turn = Turn::default();
+        let stream = AnyAuthority::new(stream, turn.clone());
+        let mut work = Work::new(turn, begun, session);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         // How a connection ends is no news.
@@ -250,6 +251,7 @@ fn http(begun: BegunCalls, streams_max: u32) -> auto::Builder<BegunCalls> {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_PATIENCE);
     builder

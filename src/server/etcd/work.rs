@@ -14,9 +14,38 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream};
 use hyper::rt::Executor;
 
-use crate::sync::Mutex;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a connection hands on at most before its calls are gone on with. What arrives and is given up again before
+/// anybody has looked at it takes memory until then, and the library for HTTP/2 ends a connection with much of that.
+/// Of an honest client, who may give up what it likes, nothing gathers so.
+const TURN_BYTES: usize = 32 << 10;
+/// More streams than that opens and resets: two frames of at least nine bytes each, and what they hold.
+pub(super) const RESETS_MAX: usize = TURN_BYTES / 18;
+
+/// How much a connection may still hand on in this turn of its task.
+#[derive(Clone, Default)]
+pub(super) struct Turn(Arc<AtomicUsize>);
+
+impl Turn {
+    pub(super) fn begin(&self) {
+        self.0.store(TURN_BYTES, Ordering::Relaxed);
+    }
+
+    /// Takes as many of these bytes as are left; the next turn comes at once if none are.
+    pub(super) fn poll_take(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<usize> {
+        let left = self.0.load(Ordering::Relaxed);
+        if left == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let taken = left.min(bytes);
+        self.0.store(left - taken, Ordering::Relaxed);
+        Poll::Ready(taken)
+    }
+}
 
 /// Takes the calls that hyper begins, until [`Work`] goes on with them.
 #[derive(Clone, Default)]
@@ -34,6 +63,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for BegunCalls {
 
 /// See the module.
 pub(super) struct Work {
+    turn: Turn,
     begun: BegunCalls,
     calls: FuturesUnordered<Task>,
     /// Serves the calls; done once the last client of it is gone, which is not before this ends.
@@ -41,12 +71,14 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Of the calls that `begun` is given, which `session` serves.
+    /// Of the calls that `begun` is given, which `session` serves, on a connection that reads by `turn`.
     pub(super) fn new(
+        turn: Turn,
         begun: BegunCalls,
         session: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
         Self {
+            turn,
             begun,
             calls: FuturesUnordered::new(),
             session: Some(Box::pin(session)),
@@ -59,6 +91,7 @@ impl Work {
     /// Nothing is lost: it goes on when it is called again.
     pub(super) async fn until<C: Future>(&mut self, mut connection: Pin<&mut C>) -> C::Output {
         poll_fn(|cx| {
+            self.turn.begin();
             // Whatever becomes ready after its turn wakes this task once more.
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended);
@@ -105,25 +138,24 @@ impl Drop for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::AtomicUsize;
 
     struct Counted(Arc<AtomicUsize>);
 
     impl Drop for Counted {
         fn drop(&mut self) {
-            self.0.fetch_add(1, crate::sync::Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn count(ended: &AtomicUsize) -> usize {
-        ended.load(crate::sync::Ordering::Relaxed)
+        ended.load(Ordering::Relaxed)
     }
 
     #[tokio::test]
     async fn a_call_that_was_not_gone_on_with_ends_with_the_connection_though_it_holds_its_executor()
      {
         let (begun, ended) = (BegunCalls::default(), Arc::new(AtomicUsize::new(0)));
-        let mut work = Work::new(begun.clone(), std::future::pending());
+        let mut work = Work::new(Turn::default(), begun.clone(), std::future::pending());
         let (executor, counted) = (begun.clone(), Counted(ended.clone()));
         let connection = async move {
             let kept = executor.clone();
@@ -141,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_panics_ends_alone() {
         let (begun, ended) = (BegunCalls::default(), Arc::new(AtomicUsize::new(0)));
-        let mut work = Work::new(begun.clone(), std::future::pending());
+        let mut work = Work::new(Turn::default(), begun.clone(), std::future::pending());
         begun.execute(async { panic!("as a call may") });
         let counted = Counted(ended.clone());
         begun.execute(async move { drop(counted) });

@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use prost::Message;
 use tokio::task::JoinHandle;
 
+use super::given_up::give_up;
 use super::grpc::{Channel, framed};
 use super::http::Connection;
 use super::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse};
-use super::messages::{LockRequest, LockResponse, WatchResponse};
+use super::messages::{
+    LeaseGrantRequest, LeaseGrantResponse, LockRequest, LockResponse, WatchResponse,
+};
 use super::watches::started;
 use super::{EtcdCluster, IN_THE_CLEAR};
 use crate::harness::PATIENCE;
@@ -23,6 +27,8 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const PUT: &str = "/etcdserverpb.KV/Put";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const LOCK: &str = "/v3lockpb.Lock/Lock";
+/// What a client of HTTP/2 says first.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// By how much a node may grow while it is attacked: less than any of the attacks would cost it.
 const GROWTH_MAX: f64 = (192 << 20) as f64;
 
@@ -153,8 +159,32 @@ async fn streams_that_are_opened_and_reset_leave_nothing_behind() {
     }
 }
 
-/// A frame of HTTP/2 of the first stream.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+/// What each of them began goes on without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_are_given_up_as_fast_as_they_can_be_said_hold_no_memory() {
+    const CALLS: u32 = 50_000;
+    let cluster = started(1).await;
+    let port = cluster.ports[0];
+    let honest = Honest::begin(port);
+    let channel = Channel::open(port).await;
+    let grant = LeaseGrantRequest { ttl: 3600, id: 5 };
+    let granted = channel.ask::<LeaseGrantResponse>("/etcdserverpb.Lease/LeaseGrant", &grant);
+    let lock = LockRequest {
+        name: Bytes::from_static(b"l"),
+        lease: granted.await.unwrap().id,
+    };
+    let before = resident(&cluster);
+    let asked = lock.encode_to_vec();
+    let given_up = tokio::task::spawn_blocking(move || give_up(port, CALLS, &asked)).await;
+    assert_eq!(given_up.unwrap(), Ok(()));
+    let grown = resident(&cluster) - before;
+    honest.end().await;
+    println!("{} MiB more", grown / f64::from(1 << 20));
+    assert!(grown < GROWTH_MAX, "{grown}");
+}
+
+/// A frame of HTTP/2.
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
     [&head, payload].concat()
@@ -192,12 +222,11 @@ async fn headers_without_an_end_end_the_connection() {
     let port = cluster.ports[0];
     let honest = Honest::begin(port);
     let before = resident(&cluster);
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     // POST, http, /, and then one header after the other, none of them in the table.
     let header = [&[0, 1, b'x', 100][..], &[b'v'; 100]].concat();
     let many = header.repeat(150);
     let headers = frame(1, 0, 1, &[0x83, 0x86, 0x84]);
-    let begin = [&preface[..], &frame(4, 0, 0, &[]), &headers].concat();
+    let begin = [PREFACE, &frame(4, 0, 0, &[]), &headers].concat();
     let attacks = [
         ("continuations", begin.clone(), frame(9, 0, 1, &many)),
         (
@@ -415,7 +444,7 @@ async fn frames_that_ask_for_an_answer_hold_no_memory_and_are_no_lines_of_the_lo
     let honest = Honest::begin(port);
     let before = resident(&cluster);
     let settings = frame(4, 0, 0, &[]);
-    let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat();
+    let begin = [PREFACE, &settings].concat();
     for (name, again) in [
         ("PING", frame(6, 0, 0, &[7; 8])),
         ("SETTINGS", settings),

@@ -8,6 +8,7 @@ mod deadlines;
 mod differential;
 mod forwarding;
 mod gateway;
+mod given_up;
 pub(crate) mod grpc;
 mod hostile;
 pub(crate) mod http;
