@@ -167,7 +167,14 @@ pub(crate) fn run(program: &Path, endpoint: &str, arguments: &[&str]) -> (bool, 
     let output = Command::new(program)
         .env_clear()
         .env("ETCDCTL_API", "3")
-        .args(["--endpoints", endpoint, "--command-timeout", "60s"])
+        .args([
+            "--endpoints",
+            endpoint,
+            "--command-timeout",
+            "60s",
+            "--dial-timeout",
+            "60s",
+        ])
         .args(arguments)
         .output()
         .unwrap();

@@ -212,7 +212,14 @@ fn with_input(ctl: &Ctl, user: Option<&str>, arguments: &[&str], input: &str) ->
     let mut child = Command::new(&ctl.program)
         .env_clear()
         .env("ETCDCTL_API", "3")
-        .args(["--endpoints", &ctl.endpoint, "--command-timeout", "60s"])
+        .args([
+            "--endpoints",
+            &ctl.endpoint,
+            "--command-timeout",
+            "60s",
+            "--dial-timeout",
+            "60s",
+        ])
         .args(user.map(|user| format!("--user={user}")))
         .args(arguments)
         .stdin(Stdio::piped())
