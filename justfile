@@ -49,8 +49,8 @@ models:
 
 # Every planted bug is found.
 planted:
-    RUSTC_WORKSPACE_WRAPPER="$PWD/.ci/with-bugs" cargo test --locked --lib -- planted bugs --nocapture
-    RUSTC_WORKSPACE_WRAPPER="$PWD/.ci/with-bugs" cargo test --locked --release --target-dir target/bugs --no-default-features --test sim --test models -- planted bugs --nocapture
+    RUST_BACKTRACE=0 RUSTC_WORKSPACE_WRAPPER="$PWD/.ci/with-bugs" cargo test --locked --lib -- planted bugs --nocapture
+    RUST_BACKTRACE=0 RUSTC_WORKSPACE_WRAPPER="$PWD/.ci/with-bugs" cargo test --locked --release --target-dir target/bugs --no-default-features --test sim --test models -- planted bugs --nocapture
 
 # Leases that are kept while one leader after the other is killed.
 storm:
