@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::super::grpc::Channel;
+use super::super::kv::{RangeRequest, RangeResponse};
 use super::super::messages::{
     AuthDisableRequest, AuthDoneResponse, AuthEnableRequest, AuthRoleAddRequest,
     AuthRoleDeleteRequest, AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
@@ -15,7 +16,7 @@ use super::super::messages::{
     Permission, UserAddOptions,
 };
 use super::services::Services;
-use super::{Draw, Ended, TIMED_OUT, done};
+use super::{Draw, Ended, RANGE, TIMED_OUT, done};
 
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 const DISABLE: &str = "/etcdserverpb.Auth/AuthDisable";
@@ -38,7 +39,7 @@ const OWN: &str = "own";
 const PASSWORD: &str = "pw";
 
 /// The code of a token that is not good.
-const UNAUTHENTICATED: i32 = 16;
+pub(super) const UNAUTHENTICATED: i32 = 16;
 
 /// Whether access is controlled, and who asks.
 #[derive(Default)]
@@ -205,6 +206,18 @@ impl Services {
             true => self.tokens_of(ROOT).await,
             false => Ok([None, None]),
         }
+    }
+
+    /// What became of users has ended root's token: at both, or they differ.
+    pub(super) async fn forget_root(&mut self) -> Result<(), Ended> {
+        let asker = std::mem::replace(&mut self.access.asker, Asker::User(ROOT));
+        let range = RangeRequest {
+            key: Bytes::from_static(b"a"),
+            ..RangeRequest::default()
+        };
+        let asked = self.ask::<_, RangeResponse>(RANGE, &range).await;
+        self.access.asker = asker;
+        asked.map(drop)
     }
 
     async fn tokens_of(&mut self, name: &'static str) -> Result<[Option<String>; 2], Ended> {

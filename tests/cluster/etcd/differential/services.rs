@@ -27,7 +27,7 @@ use super::super::messages::{
     MoveLeaderResponse, ProclaimRequest, ProclaimResponse, ResignRequest, ResignResponse,
     StatusRequest, StatusResponse, UnlockRequest, UnlockResponse,
 };
-use super::access::Access;
+use super::access::{Access, UNAUTHENTICATED};
 use super::texts::{sorted, without_fields, without_values};
 use super::{
     COMPACT, DELETE, Draw, Ended, Kind, Masked, PUT, Pair, RANGE, STEPS, TXN, compare_programs,
@@ -232,11 +232,21 @@ impl Services {
 
     /// The records in a range, as ours has them.
     async fn look(&mut self, range: RangeRequest) -> Result<Vec<KeyValue>, Ended> {
+        let mut found = self.look_once(&range).await?;
+        if matches!(found, Err((UNAUTHENTICATED, _))) {
+            self.forget_root().await?;
+            found = self.look_once(&range).await?;
+        }
+        Ok(done(found)?.kvs)
+    }
+
+    async fn look_once(
+        &mut self,
+        range: &RangeRequest,
+    ) -> Result<Result<RangeResponse, (i32, String)>, Ended> {
         let token = self.tokens_of_root().await?[1].clone();
         let header: Vec<_> = token.iter().map(|it| ("token", it.as_str())).collect();
-        let found = self.pair.ours.ask_with(RANGE, &range, &header).await;
-        let found: RangeResponse = done(found)?;
-        Ok(found.kvs)
+        Ok(self.pair.ours.ask_with(RANGE, range, &header).await)
     }
 
     async fn keys(&mut self, draw: &mut Draw) -> Result<(), Ended> {
