@@ -460,10 +460,21 @@ impl Node {
         let (_, body) = eventually("a scrape", || {
             self.admin("/metrics").filter(|(status, _)| *status == 200)
         });
-        body.lines()
-            .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+        value_of(&body, series)
             .unwrap_or_else(|| panic!("{} has no series {series}:\n{body}", self.name))
     }
+
+    /// The same, if the node answers and has one.
+    pub(crate) fn metric_if_any(&self, series: &str) -> Option<f64> {
+        let (_, body) = self.admin("/metrics")?;
+        value_of(&body, series)
+    }
+}
+
+/// The value of the line of a scrape whose name and labels are `series`.
+fn value_of(scrape: &str, series: &str) -> Option<f64> {
+    let mut lines = scrape.lines();
+    lines.find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
 impl Drop for Node {

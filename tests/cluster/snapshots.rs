@@ -81,9 +81,7 @@ async fn has_everything(cluster: &Cluster, number: usize, keys: usize, bytes: us
     let leader = eventually("a leader", || cluster.leader());
     let wanted = cluster.nodes[leader].metric(APPLIED);
     eventually("the node catches up", || {
-        let (_, body) = node.admin("/metrics")?;
-        let line = body.lines().find_map(|line| line.strip_prefix(APPLIED))?;
-        (line.trim().parse::<f64>().ok()? >= wanted).then_some(())
+        (node.metric_if_any(APPLIED)? >= wanted).then_some(())
     });
     assert_eq!(node.metric(WITHOUT_STATE), 0.0);
     let client = at(cluster, node).await;

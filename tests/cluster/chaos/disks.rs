@@ -10,7 +10,7 @@ use crate::chaos::fleet::Fleet;
 use crate::chaos::schedule::Fault;
 use crate::chaos::tools::left_out;
 use crate::chaos::trial::{TICK, Trial};
-use crate::harness::{Node, PATIENCE};
+use crate::harness::PATIENCE;
 
 /// How long each sync takes on a disk that stalls: several times as long as promises and elections.
 const STALL: Duration = Duration::from_secs(4);
@@ -24,22 +24,15 @@ const PART_BYTES: usize = 100_000;
 
 const APPLIED: &str = "leasehold_raft_applied_index";
 
-/// The value of one metric line, if the node answers.
-fn metric(node: &Node, series: &str) -> Option<f64> {
-    let (_, body) = node.admin("/metrics")?;
-    let mut lines = body.lines();
-    lines.find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
-}
-
 /// Waits until `node` has applied what the leader has by now.
 fn follows(trial: &mut Trial, number: usize) -> Duration {
     let (wanted, _) = trial.until("a leader that says how far it is", |fleet| {
         let leader = fleet.cluster.leader()?;
-        metric(&fleet.cluster.nodes[leader], APPLIED)
+        fleet.cluster.nodes[leader].metric_if_any(APPLIED)
     });
     let (_, took) = trial.until("the node follows again", |fleet| {
         let node = &fleet.cluster.nodes[number];
-        (metric(node, APPLIED)? >= wanted).then_some(())
+        (node.metric_if_any(APPLIED)? >= wanted).then_some(())
     });
     took
 }

@@ -290,13 +290,6 @@ fn large(number: usize) -> String {
     text
 }
 
-/// The value of one metric line, if the node answers.
-fn metric(node: &Node, series: &str) -> Option<f64> {
-    let (_, body) = node.admin("/metrics")?;
-    let mut lines = body.lines();
-    lines.find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
-}
-
 impl Trials {
     async fn begin(strace: PathBuf) -> Self {
         let mut cluster = Cluster::prepare(3);
@@ -341,7 +334,7 @@ impl Trials {
             "the leader's log begins after what the follower has",
             || {
                 let leader = self.cluster.leader()?;
-                let first = metric(&self.cluster.nodes[leader], FIRST)?;
+                let first = self.cluster.nodes[leader].metric_if_any(FIRST)?;
                 (first > had + UNDER_WAY).then_some((leader, first))
             },
         );
@@ -351,7 +344,8 @@ impl Trials {
     /// Whether a receiver has what came before `first` without having put a state to use.
     fn came_by_log(node: &Node, first: f64) -> bool {
         // Which state is in use is written down before the node shows how far that one is.
-        metric(node, APPLIED).is_some_and(|applied| applied >= first)
+        node.metric_if_any(APPLIED)
+            .is_some_and(|applied| applied >= first)
             && !node.data_dir.join("state.current").exists()
     }
 
@@ -365,7 +359,7 @@ impl Trials {
                 if Self::came_by_log(node, first) {
                     return Some(false);
                 }
-                let received = metric(node, RECEIVED)? > 0.0;
+                let received = node.metric_if_any(RECEIVED)? > 0.0;
                 let old = node.data_dir.join("state").exists();
                 (received && !old).then_some(true)
             });
@@ -436,7 +430,7 @@ impl Trials {
         let wanted = self.cluster.nodes[leader].metric(APPLIED);
         for node in &self.cluster.nodes {
             eventually("all have the same", || {
-                (metric(node, APPLIED)? >= wanted).then_some(())
+                (node.metric_if_any(APPLIED)? >= wanted).then_some(())
             });
         }
     }
@@ -469,14 +463,18 @@ impl Trials {
             };
             if asked.elapsed() > Duration::from_millis(often) {
                 if let Moment::Received(share) = moment
-                    && metric(node, RECEIVED_BYTES).is_some_and(|b| b >= share * self.state_bytes)
+                    && node
+                        .metric_if_any(RECEIVED_BYTES)
+                        .is_some_and(|b| b >= share * self.state_bytes)
                 {
                     return Waited::Came;
                 }
                 if Self::came_by_log(node, first) {
                     return Waited::ByLog;
                 }
-                let installed = metric(node, RECEIVED).is_some_and(|received| received > 0.0)
+                let installed = node
+                    .metric_if_any(RECEIVED)
+                    .is_some_and(|received| received > 0.0)
                     && !node.data_dir.join("state").exists();
                 if installed {
                     return Waited::Missed;
@@ -496,10 +494,11 @@ impl Trials {
         let node = &self.cluster.nodes[number];
         let acknowledged = self.writer.acknowledged();
         let wanted = eventually("a leader that says how far it is", || {
-            metric(&self.cluster.nodes[self.cluster.leader()?], APPLIED)
+            self.cluster.nodes[self.cluster.leader()?].metric_if_any(APPLIED)
         });
         eventually(&format!("{} catches up after {after}", node.name), || {
-            let there = metric(node, APPLIED)? >= wanted && metric(node, WITHOUT_STATE)? == 0.0;
+            let there =
+                node.metric_if_any(APPLIED)? >= wanted && node.metric_if_any(WITHOUT_STATE)? == 0.0;
             there.then_some(())
         });
         let agreed = node.metric(AGREED);
@@ -527,11 +526,11 @@ impl Trials {
         }
         client.close().await;
         eventually(&format!("its state is compared after {after}"), || {
-            (metric(node, AGREED)? > agreed + 1.0).then_some(())
+            (node.metric_if_any(AGREED)? > agreed + 1.0).then_some(())
         });
         for node in &self.cluster.nodes {
             assert!(
-                metric(node, ALARM).is_none_or(|alarm| alarm == 0.0),
+                node.metric_if_any(ALARM).is_none_or(|alarm| alarm == 0.0),
                 "{after}: {}",
                 node.name
             );
