@@ -43,6 +43,11 @@ use crate::processes::{Process, Usage};
 
 pub(crate) const KEYS: usize = 10_000;
 pub(crate) const VALUE: usize = 256;
+/// As the binary allocates.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Gets a second while writers do what they can.
 const OPEN_RATE: u32 = 10_000;
 
