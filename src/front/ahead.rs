@@ -2,7 +2,7 @@
 //!
 //! Every batch that is shown becomes a [`Run`] on a [`Stack`], and every look at the state takes the stack
 //! together with a snapshot of the database. A piece of the stack, its oldest runs, is handed over to the
-//! database from time to time, merged into one: a key that was written often is handed over once. It leaves
+//! database from time to time, as one: of a key that was written often the last change alone. It leaves
 //! the stack when the database has it.
 //!
 //! Both halves of a look are taken under one lock, under which runs also come and go. So at that moment the
@@ -14,14 +14,14 @@
 //! just being handed over: what is merged with them would leave the stack with them, and be lost.
 
 use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, btree_map};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use crate::kv::{Changes, Space, Span};
+use crate::kv::{Changes, LastChange, Space, Span};
 use crate::sync::{Count, Mutex};
 
 /// So many runs of one level are merged into one of the next.
@@ -31,12 +31,13 @@ const MERGED_BYTES_MAX: usize = 1 << 20;
 /// What a change takes of memory beside its key and record.
 const CHANGE_BYTES: usize = 128;
 
-/// Changes by keyspace.
-pub(super) type SpaceChanges = [Changes; Space::ALL.len()];
+/// What becomes of keys, in their order: a record, or `None` where one is taken away.
+type SortedChanges = Vec<(Bytes, Option<Bytes>)>;
 
 /// The changes of a batch, or of several that follow each other.
 pub(super) struct Run {
-    spaces: SpaceChanges,
+    /// In the order of [`Space::ALL`].
+    spaces: [SortedChanges; Space::ALL.len()],
     bytes: usize,
     level: u32,
 }
@@ -44,15 +45,15 @@ pub(super) struct Run {
 impl Run {
     /// Of one batch.
     pub(super) fn new(changes: impl Iterator<Item = (Space, Changes)>) -> Self {
-        let mut spaces = SpaceChanges::default();
+        let mut spaces = <[SortedChanges; _]>::default();
         for (space, changes) in changes {
-            spaces[space.slot()] = changes;
+            spaces[space.slot()] = changes.into_iter().collect();
         }
         Self::of(spaces, 0)
     }
 
-    fn of(spaces: SpaceChanges, level: u32) -> Self {
-        let bytes = |(key, change): (&Bytes, &Option<Bytes>)| {
+    fn of(spaces: [SortedChanges; Space::ALL.len()], level: u32) -> Self {
+        let bytes = |(key, change): &(Bytes, Option<Bytes>)| {
             CHANGE_BYTES + key.len() + change.as_ref().map_or(0, Bytes::len)
         };
         let bytes = spaces.iter().flatten().map(bytes).sum();
@@ -65,22 +66,38 @@ impl Run {
 
     /// Of some that follow each other, the oldest first.
     fn merged(runs: &[Arc<Self>]) -> Self {
-        let mut spaces = SpaceChanges::default();
-        for run in runs {
-            for (merged, changes) in spaces.iter_mut().zip(&run.spaces) {
-                let mut newer = changes.clone();
-                planted!(MergeKeepsOlder => std::mem::swap(merged, &mut newer));
-                // Where both have a key, what is appended stays.
-                merged.append(&mut newer);
-            }
-        }
+        let runs = match planted!(MergeKeepsOlder) {
+            true => runs.iter().rev().cloned().collect(),
+            false => runs.to_vec(),
+        };
         let level = runs.iter().map(|run| run.level).max();
+        let runs = Runs(Arc::new(runs));
+        let spaces = Space::ALL.map(|space| {
+            let changes = runs.range(space, &Span::all());
+            let changes = changes.map(|(key, change)| (key.clone(), change.clone()));
+            changes.collect()
+        });
         Self::of(spaces, level.map_or(0, |level| level + 1))
     }
 
-    /// What it changes in `space`.
-    pub(super) fn changes(&self, space: Space) -> &Changes {
+    /// What it changes in `space`, in the order of the keys.
+    pub(super) fn changes(&self, space: Space) -> &[(Bytes, Option<Bytes>)] {
         &self.spaces[space.slot()]
+    }
+
+    /// The change of `key`, if there is one.
+    fn get(&self, space: Space, key: &[u8]) -> Option<&Option<Bytes>> {
+        let changes = self.changes(space);
+        let place = changes.binary_search_by(|(other, _)| other.as_ref().cmp(key));
+        place.ok().map(|place| &changes[place].1)
+    }
+
+    /// The changes of the keys of `span`.
+    fn range(&self, space: Space, span: &Span) -> &[(Bytes, Option<Bytes>)] {
+        let changes = self.changes(space);
+        let place = |end: &Bytes| changes.partition_point(|(key, _)| key < end);
+        let until = span.until().map_or(changes.len(), place);
+        &changes[place(span.from())..until]
     }
 }
 
@@ -93,28 +110,35 @@ impl Runs {
     pub(super) fn get(&self, space: Space, key: &[u8]) -> Option<&Option<Bytes>> {
         if planted!(OlderRunWins) {
             let mut runs = self.0.iter();
-            return runs.find_map(|run| run.changes(space).get(key));
+            return runs.find_map(|run| run.get(space, key));
         }
         let mut newest_first = self.0.iter().rev();
-        newest_first.find_map(|run| run.changes(space).get(key))
+        newest_first.find_map(|run| run.get(space, key))
     }
 
     /// The last change of each key of `span`, in order.
     pub(super) fn range(&self, space: Space, span: &Span) -> LastChanges<'_> {
         let newest_first = self.0.iter().rev().enumerate();
         let heads = newest_first.filter_map(|(age, run)| {
-            let mut rest = run.changes(space).range::<[u8], _>(span.bounds());
-            let (key, change) = rest.next()?;
-            Some(Head {
-                key,
-                change,
-                age,
-                rest,
-            })
+            let (next, rest) = run.range(space, span).split_first()?;
+            Some(Head { next, age, rest })
         });
         LastChanges {
             heads: heads.collect(),
         }
+    }
+
+    /// The last change of each key.
+    pub(super) fn last_changes(&self) -> impl Iterator<Item = LastChange<'_>> {
+        Space::ALL.into_iter().flat_map(|space| {
+            let changes = self.range(space, &Span::all());
+            changes.map(move |(key, change)| (space, key, change.as_ref()))
+        })
+    }
+
+    /// Those of them that came first, `count` in number.
+    fn oldest(&self, count: usize) -> Self {
+        Self(Arc::new(self.0[..count].to_vec()))
     }
 
     fn bytes(&self) -> usize {
@@ -130,26 +154,22 @@ pub(super) struct LastChanges<'r> {
 /// The next change of one run, and those after it. Greater is what comes first: the smaller key, and of
 /// two equal ones the newer.
 struct Head<'r> {
-    key: &'r Bytes,
-    change: &'r Option<Bytes>,
+    next: &'r (Bytes, Option<Bytes>),
     age: usize,
-    rest: btree_map::Range<'r, Bytes, Option<Bytes>>,
+    rest: &'r [(Bytes, Option<Bytes>)],
 }
 
 impl<'r> LastChanges<'r> {
     fn step(&mut self) -> Option<(&'r Bytes, &'r Option<Bytes>)> {
         let mut head = self.heads.peek_mut()?;
-        let found = (head.key, head.change);
-        match head.rest.next() {
-            Some((key, change)) => {
-                head.key = key;
-                head.change = change;
-            }
+        let (key, change) = head.next;
+        match head.rest.split_first() {
+            Some((next, rest)) => (head.next, head.rest) = (next, rest),
             None => {
                 PeekMut::pop(head);
             }
         }
-        Some(found)
+        Some((key, change))
     }
 }
 
@@ -158,7 +178,7 @@ impl<'r> Iterator for LastChanges<'r> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let found = self.step()?;
-        while self.heads.peek().is_some_and(|head| head.key == found.0) {
+        while self.heads.peek().is_some_and(|head| head.next.0 == found.0) {
             self.step();
         }
         Some(found)
@@ -167,7 +187,7 @@ impl<'r> Iterator for LastChanges<'r> {
 
 impl Ord for Head<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = other.key.cmp(self.key);
+        let by_key = other.next.0.cmp(&self.next.0);
         by_key.then_with(|| other.age.cmp(&self.age))
     }
 }
@@ -295,7 +315,7 @@ impl Stack {
     pub(super) fn hand_over<E>(
         &self,
         bytes_max: usize,
-        write: impl FnOnce(&SpaceChanges) -> Result<(), E>,
+        write: impl FnOnce(&Runs) -> Result<(), E>,
     ) -> Result<HandedOver, E> {
         let _turn = self.turn.lock();
         let (runs, leaving) = {
@@ -309,25 +329,27 @@ impl Stack {
             shown.leaving = fitting.max(1).min(shown.runs.0.len());
             (shown.runs.clone(), shown.leaving)
         };
-        let piece = match &runs.0[..leaving] {
-            [] => return Ok(HandedOver::default()),
-            [one] => Arc::clone(one),
-            several => Arc::new(Run::merged(several)),
-        };
+        if leaving == 0 {
+            return Ok(HandedOver::default());
+        }
+        let piece = runs.oldest(leaving);
         planted!(AheadEndsEarly => { self.let_go(leaving); });
         #[cfg(leasehold_bugs)]
         let piece = if planted!(ProgressAheadOfData) {
-            let mut spaces = piece.spaces.clone();
-            spaces[Space::Meta.slot()] = Run::merged(&runs.0).spaces[Space::Meta.slot()].clone();
-            Arc::new(Run::of(spaces, 0))
+            let mut newest = Run::merged(&runs.0);
+            for space in Space::ALL.into_iter().filter(|space| *space != Space::Meta) {
+                newest.spaces[space.slot()].clear();
+            }
+            let newest = Arc::new(newest);
+            Runs(Arc::new(piece.0.iter().cloned().chain([newest]).collect()))
         } else {
             piece
         };
-        write(&piece.spaces)?;
+        write(&piece)?;
         // Only now: a look in between finds the same in both.
         let leaving = if planted!(AheadEndsEarly) { 0 } else { leaving };
         Ok(HandedOver {
-            bytes: piece.bytes as u64,
+            bytes: piece.bytes() as u64,
             rest: self.let_go(leaving),
         })
     }

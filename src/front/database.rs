@@ -2,7 +2,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::kv::{Changes, Fault, Pair, Space, Span};
+use crate::kv::{Fault, LastChange, Pair, Space, Span};
 
 /// What the front needs of the database behind it: fjall in the server, a map in the simulator and in
 /// the models of `tests/interleavings`.
@@ -34,14 +34,11 @@ pub trait Database {
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, Self::Error>> + use<'a, Self>;
 
-    /// Takes in changes, all or none: later snapshots have them. Not synced.
+    /// Takes in changes, of each key one, all or none: later snapshots have them. Not synced.
     ///
     /// # Errors
     /// Any is fatal.
-    fn write<'c>(
-        &self,
-        changes: impl Iterator<Item = (Space, &'c Changes)>,
-    ) -> Result<(), Self::Error>;
+    fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), Self::Error>;
 
     /// Makes everything durable that was written before.
     ///

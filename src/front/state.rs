@@ -262,9 +262,8 @@ impl<D: Database> Front<D> {
     /// # Errors
     /// Any is fatal.
     pub fn hand_over(&self, bytes_max: usize) -> Result<HandedOver, D::Error> {
-        self.ahead.hand_over(bytes_max, |changes| {
-            self.database.write(Space::ALL.into_iter().zip(changes))
-        })
+        let write = |runs: &Runs| self.database.write(runs.last_changes());
+        self.ahead.hand_over(bytes_max, write)
     }
 
     /// Does `work` while nothing is handed over, which waits for it. A thread that removes records from the

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::*;
 use crate::api::{DeleteRangeRequest, PutRequest};
 use crate::kv;
-use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
+use crate::kv::{Command, Fault, LastChange, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::types::{LogId, LogIndex, Term};
 
 /// Something that another thread does.
@@ -56,16 +56,14 @@ impl Database for Map {
         MemStore::range(at, space, span)
     }
 
-    fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+    fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), Fault> {
         self.interrupt();
         let mut written = self.written.lock().unwrap();
         let store = Arc::make_mut(&mut written);
-        for (space, changes) in changes {
-            for (key, change) in changes {
-                match change {
-                    Some(record) => store.put(space, key.clone(), record.clone()),
-                    None => store.delete(space, key.clone()),
-                }
+        for (space, key, record) in changes {
+            match record {
+                Some(record) => store.put(space, key.clone(), record.clone()),
+                None => store.delete(space, key.clone()),
             }
         }
         Ok(())

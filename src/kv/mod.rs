@@ -80,7 +80,9 @@ pub use replies::OUTSTANDING_MAX;
 pub use restore::reset_identity;
 pub use scan::{Chunk, Scan, ScanBudget};
 pub use space_alarm::SpaceAlarm;
-pub use store::{Changes, Fault, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid};
+pub use store::{
+    Changes, Fault, LastChange, MemStore, Overlay, Pair, Space, Span, Store, View, overlaid,
+};
 pub use sum::{StateReport, StateSum};
 pub use txn::read_txn;
 pub use versions::{LoadRefusal, LoadedLease, LoadedPart, Version, Versions, load};

@@ -292,6 +292,9 @@ impl Store for MemStore {
 /// The changes of one keyspace: a record, or `None` where the key was taken away.
 pub type Changes = BTreeMap<Bytes, Option<Bytes>>;
 
+/// A key, and its record after all changes; `None` where it was taken away.
+pub type LastChange<'c> = (Space, &'c Bytes, Option<&'c Bytes>);
+
 /// Writes above a view, seen by reads through it, and not yet part of it.
 #[derive(Debug)]
 pub struct Overlay<V> {
@@ -313,7 +316,16 @@ impl<V: View> Overlay<V> {
         &self.spaces[space.slot()]
     }
 
-    /// What was written, by keyspace: the last change of each key.
+    /// What was written: the last change of each key.
+    pub fn last_changes(&self) -> impl Iterator<Item = LastChange<'_>> {
+        let spaces = Space::ALL.into_iter().zip(&self.spaces);
+        spaces.flat_map(|(space, changes)| {
+            let changes = changes.iter();
+            changes.map(move |(key, change)| (space, key, change.as_ref()))
+        })
+    }
+
+    /// The same, by keyspace.
     pub fn into_changes(self) -> impl Iterator<Item = (Space, Changes)> {
         Space::ALL.into_iter().zip(self.spaces)
     }

@@ -14,7 +14,7 @@ use leasehold::front::{
 };
 use leasehold::kv;
 use leasehold::kv::{
-    Change, Changes, CompactionBudget, CompactionStep, Fault, MemStore, Overlay, Pair, Reply,
+    Change, CompactionBudget, CompactionStep, Fault, LastChange, MemStore, Overlay, Pair, Reply,
     Space, Span, Store, View,
 };
 use leasehold::types::{LogId, LogIndex};
@@ -90,15 +90,13 @@ impl Database for Map {
         MemStore::range(at, space, span)
     }
 
-    fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+    fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), Fault> {
         let mut files = self.files.lock().unwrap();
         let Files { written, unsynced } = &mut *files;
         let store = Arc::make_mut(written);
-        for (space, changes) in changes {
-            for (key, change) in changes {
-                unsynced.push((space, key.clone(), store.get(space, key)?));
-                set(store, space, key, change.as_ref());
-            }
+        for (space, key, record) in changes {
+            unsynced.push((space, key.clone(), store.get(space, key)?));
+            set(store, space, key, record);
         }
         Ok(())
     }
@@ -252,9 +250,7 @@ impl State {
         front.between_hand_overs(|| {
             let mut overlay = Overlay::new(certain(front.settled()));
             let step = certain(kv::compact_step(&mut overlay, budget));
-            let changes: Vec<(Space, Changes)> = overlay.into_changes().collect();
-            let changes = changes.iter().map(|(space, changes)| (*space, changes));
-            certain(front.database().write(changes));
+            certain(front.database().write(overlay.last_changes()));
             step
         })
     }

@@ -17,7 +17,7 @@ use loom::thread;
 use crate::api::{DeleteRangeRequest, PutRequest};
 use crate::front::{Batch, Database, Front, Handle, Point, Writer};
 use crate::kv;
-use crate::kv::{Changes, Command, Fault, MemStore, Operation, Pair, Space, Span, Store, View};
+use crate::kv::{Command, Fault, LastChange, MemStore, Operation, Pair, Space, Span, Store, View};
 use crate::lease::{LINEARIZABLE, Leader, READER};
 use crate::leased_read::{Captured, ReadBuffer, ReadResult, Source};
 use crate::types::{LogId, LogIndex, Term};
@@ -58,16 +58,14 @@ impl Database for Map {
         MemStore::range(at, space, span)
     }
 
-    fn write<'c>(&self, changes: impl Iterator<Item = (Space, &'c Changes)>) -> Result<(), Fault> {
+    fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), Fault> {
         self.visits.fetch_add(1, Ordering::Relaxed);
         let mut store = self.store.lock().unwrap();
         let store = Arc::make_mut(&mut store);
-        for (space, changes) in changes {
-            for (key, change) in changes {
-                match change {
-                    Some(record) => store.put(space, key.clone(), record.clone()),
-                    None => store.delete(space, key.clone()),
-                }
+        for (space, key, record) in changes {
+            match record {
+                Some(record) => store.put(space, key.clone(), record.clone()),
+                None => store.delete(space, key.clone()),
             }
         }
         Ok(())

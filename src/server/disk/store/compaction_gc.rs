@@ -157,11 +157,9 @@ impl Work {
             let garbage = read_garbage(&overlay)?.saturating_add(step.bytes as u64);
             write_garbage(&mut overlay, garbage);
         }
-        let changes: Vec<_> = overlay.into_changes().collect();
-        let changes = changes.iter().map(|(space, changes)| (*space, changes));
         self.front
             .database()
-            .commit("removing compacted history", changes)?;
+            .commit("removing compacted history", overlay.last_changes())?;
         Ok(GcStep { step, through })
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
 use crate::front::Database;
-use crate::kv::{Changes, Pair, Space, Span};
+use crate::kv::{LastChange, Pair, Space, Span};
 use crate::server::threads::give_way;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -84,16 +84,14 @@ impl Tables {
     pub(super) fn commit<'a>(
         &self,
         what: &'static str,
-        changes: impl IntoIterator<Item = (Space, &'a Changes)>,
+        changes: impl Iterator<Item = LastChange<'a>>,
     ) -> Result<(), StoreError> {
         let mut batch = self.database.batch();
-        for (space, changes) in changes {
+        for (space, key, record) in changes {
             let keyspace = self.space(space);
-            for (key, change) in changes {
-                match change {
-                    Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
-                    None => batch.remove(keyspace, key.clone()),
-                }
+            match record {
+                Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+                None => batch.remove(keyspace, key.clone()),
             }
         }
         let committed = batch.commit();
@@ -177,10 +175,7 @@ impl Database for Tables {
             })
     }
 
-    fn write<'c>(
-        &self,
-        changes: impl Iterator<Item = (Space, &'c Changes)>,
-    ) -> Result<(), StoreError> {
+    fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), StoreError> {
         self.commit("writing the state", changes)
     }
 
