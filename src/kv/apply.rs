@@ -34,7 +34,8 @@ pub fn apply<S: Store>(
     id: LogId,
     command: Option<&[u8]>,
 ) -> Result<Reply, S::Error> {
-    let before = meta::progress(store)?;
+    let stored = meta::stored_progress(store)?;
+    let before = meta::decode_progress(stored.clone())?;
     check_order(before.applied, id)?;
     let mut progress = before;
     progress.applied = id;
@@ -49,7 +50,10 @@ pub fn apply<S: Store>(
     };
     check_progress(id, &before, &progress);
     let (key, record) = progress.record();
-    hashed.put(Space::Meta, key, record)?;
+    match &stored {
+        Some(stored) => hashed.replace(Space::Meta, key, stored, record),
+        None => hashed.insert(Space::Meta, key, record),
+    }
     reply.lease_keys = hashed.lease_keys();
     reply.hash = is_check.then(|| ContentHash(hashed.sum()));
     hashed.finish();
@@ -236,11 +240,11 @@ fn write_for<S: Store>(
         Admission::Settled(reply) => Ok(reply),
         Admission::First(admitted) => {
             if let Err(refusal) = permit(store, progress, author, &operation)? {
-                admitted.leave(store)?;
+                admitted.leave(store);
                 return Ok(answer(progress, Err(refusal)));
             }
             let result = write(store, progress, author, operation, &mut changes)?;
-            admitted.settle(store, progress.revision, &result)?;
+            admitted.settle(store, progress.revision, &result);
             Ok(answer(progress, result).with(changes))
         }
     }

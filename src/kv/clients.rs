@@ -16,7 +16,7 @@
 //! | `S` ⧺ session | mark, index of the last use, bytes kept |
 //! | `R` ⧺ session ⧺ run of numbers | the first replies (`replies.rs`) |
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Error, ErrorKind, KeyValue, Outcome, ResponseBody, SessionCall, TxnOpResponse};
@@ -100,7 +100,7 @@ pub(super) fn admit<S: Store>(
     let kept = planted_among_kept(store, &call, kept)?;
     if let Some(kept) = kept {
         session.advance(store, &call, index)?;
-        session.write(store, call.id)?;
+        session.write(store, call.id);
         let kept = KeptReply::decode(&kept)?;
         return Ok(Admission::Settled(kept.into_reply(&call)));
     }
@@ -134,7 +134,7 @@ impl AdmittedWrite {
         store: &mut HashedStore<'_, S>,
         revision: i64,
         result: &Result<ResponseBody, Error>,
-    ) -> Result<(), S::Error> {
+    ) {
         let room = SESSION_BYTES_MAX.saturating_sub(self.session.kept_bytes);
         let previous_bytes_max = REPLY_BYTES_MAX.min(room);
         let result = match result {
@@ -146,14 +146,12 @@ impl AdmittedWrite {
         // The mark may have moved on since they were read, but not past this number, so not past
         // its run either.
         self.session.kept_bytes += self.replies.keep(store, self.call.sequence, &reply);
-        self.session.write(store, self.call.id)
+        self.session.write(store, self.call.id);
     }
-}
 
-impl AdmittedWrite {
     /// Leaves this number undecided: a retry is judged again, by the state of that time.
-    pub(super) fn leave<S: Store>(self, store: &mut HashedStore<'_, S>) -> Result<(), S::Error> {
-        self.session.write(store, self.call.id)
+    pub(super) fn leave<S: Store>(self, store: &mut HashedStore<'_, S>) {
+        self.session.write(store, self.call.id);
     }
 }
 
@@ -213,6 +211,7 @@ pub(super) fn open<S: Store>(
         used: opened,
         kept_bytes: 0,
         owner: owner.to_owned(),
+        stored: Bytes::new(),
     };
     store.insert(Space::Clients, session_key(id), session.encode());
     Ok(ResponseBody::OpenSession { id })
@@ -275,6 +274,8 @@ struct Session {
     kept_bytes: u64,
     /// The user who opened it; empty if access control was disabled then.
     owner: String,
+    /// The record that it was read from; empty if it is new.
+    stored: Bytes,
 }
 
 /// The numbers of a session; its owner's name stands behind them.
@@ -305,24 +306,23 @@ impl Session {
         Ok(())
     }
 
-    fn write<S: Store>(
-        &self,
-        store: &mut HashedStore<'_, S>,
-        id: SessionId,
-    ) -> Result<(), S::Error> {
-        store.put(Space::Clients, session_key(id), self.encode())
+    /// In place of what it was read from: nothing else that a write does changes a session.
+    fn write<S: Store>(&self, store: &mut HashedStore<'_, S>, id: SessionId) {
+        let key = session_key(id);
+        store.replace(Space::Clients, key, &self.stored, self.encode());
     }
 
     fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(SESSION_BYTES + self.owner.len());
+        let mut bytes = Vec::with_capacity(SESSION_BYTES + self.owner.len());
         bytes.put_u64(self.acknowledged);
         bytes.put_u64(self.used.0);
         bytes.put_u64(self.kept_bytes);
         bytes.put_slice(self.owner.as_bytes());
-        bytes.freeze()
+        bytes.into()
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {
+        let stored = record.clone();
         if record.len() < SESSION_BYTES {
             return Err(damaged("a session of the wrong size"));
         }
@@ -334,6 +334,7 @@ impl Session {
             used: LogIndex(record.get_u64()),
             kept_bytes: record.get_u64(),
             owner,
+            stored,
         })
     }
 }
@@ -385,7 +386,8 @@ enum KeptResult {
 
 impl KeptReply {
     fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, Vec::new())
+        // Room for that to a put, so that it need not grow.
+        postcard::to_extend(self, Vec::with_capacity(32))
             .expect("a vector grows without bound and the types serialize without fail")
     }
 
@@ -423,10 +425,10 @@ impl KeptReply {
 const SESSION: u8 = b'S';
 
 fn session_key(id: SessionId) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(9);
+    let mut bytes = Vec::with_capacity(9);
     bytes.put_u8(SESSION);
     bytes.put_u64(id.0);
-    bytes.freeze()
+    bytes.into()
 }
 
 fn session_of(key: &[u8]) -> Result<SessionId, Fault> {

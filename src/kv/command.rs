@@ -179,9 +179,25 @@ pub const KNOWN_VERSIONS: VersionRange = VersionRange {
 impl Command {
     /// The bytes that go into the log.
     pub fn encode(&self) -> Bytes {
-        let bytes = postcard::to_extend(self, vec![VERSION])
+        let mut bytes = Vec::with_capacity(self.bytes_expected());
+        bytes.push(VERSION);
+        let bytes = postcard::to_extend(self, bytes)
             .expect("a vector grows without bound and the types serialize without fail");
         Bytes::from(bytes)
+    }
+
+    /// About what [`Command::encode`] writes, so that the most common command need not grow as it is written.
+    fn bytes_expected(&self) -> usize {
+        let put = match self {
+            Self::Write { operation, .. } => match operation {
+                Operation::Put(put) | Operation::PutWithNewLease { put, .. } => {
+                    put.key.len() + put.value.len()
+                }
+                _ => 0,
+            },
+            _ => 0,
+        };
+        64 + put
     }
 
     /// Reads what [`Command::encode`] wrote.

@@ -46,7 +46,7 @@ pub(super) fn history_key(key: &[u8], revision: Revision) -> Bytes {
     bytes.put_slice(&[0, 0]);
     bytes.put_u64(!main_bits(revision));
     bytes.put_u32(!revision.sub);
-    bytes.freeze()
+    bytes.into()
 }
 
 /// What `key` was at `main`: the first record of this span, if there is one.
@@ -77,7 +77,7 @@ pub(super) fn history_of(key: &[u8], main: i64) -> Span {
 pub(super) fn history_end(key: &[u8]) -> Bytes {
     let mut bytes = escaped(key, 2);
     bytes.put_slice(&[0, 1]);
-    bytes.freeze()
+    bytes.into()
 }
 
 /// The records of the keys of `span` in `history`.
@@ -85,7 +85,7 @@ pub(super) fn history_span(span: &Span) -> Span {
     let before = |key: &Bytes| {
         let mut bytes = escaped(key, 2);
         bytes.put_slice(&[0, 0]);
-        bytes.freeze()
+        bytes.into()
     };
     match span.until() {
         Some(until) => Span::between(before(span.from()), before(until)),
@@ -136,10 +136,10 @@ pub(super) fn history_parts(bytes: &[u8]) -> Result<(Bytes, Revision), Fault> {
 
 /// The key of the event of `revision`.
 pub(super) fn event_key(revision: Revision) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(REVISION_BYTES);
+    let mut bytes = Vec::with_capacity(REVISION_BYTES);
     bytes.put_u64(main_bits(revision));
     bytes.put_u32(revision.sub);
-    bytes.freeze()
+    bytes.into()
 }
 
 /// Which revision's event has this key.
@@ -161,13 +161,14 @@ pub(super) fn event_revision(mut bytes: &[u8]) -> Result<Revision, Fault> {
 const REVISION_BYTES: usize = 12;
 
 /// `key` such that a terminator of two bytes can follow, with room for `more`.
-fn escaped(key: &[u8], more: usize) -> BytesMut {
-    let mut bytes = BytesMut::with_capacity(key.len() + more + 2);
-    for &byte in key {
-        bytes.put_u8(byte);
-        if byte == 0 {
-            bytes.put_u8(0xff);
-        }
+fn escaped(key: &[u8], more: usize) -> Vec<u8> {
+    let zeros = key.iter().filter(|byte| **byte == 0).count();
+    let mut bytes = Vec::with_capacity(key.len() + zeros + more);
+    let mut parts = key.split(|byte| *byte == 0);
+    bytes.extend_from_slice(parts.next().unwrap_or_default());
+    for part in parts {
+        bytes.extend_from_slice(&[0, 0xff]);
+        bytes.extend_from_slice(part);
     }
     bytes
 }

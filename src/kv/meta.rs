@@ -4,7 +4,7 @@
 //! entries. What belongs to one machine (format version, how it was stopped) is kept outside the
 //! store, by the code that owns the disk.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 
 use crate::api::{AuthStatus, ClusterInfo};
 use crate::types::{BootstrapId, LogId, LogIndex, Term};
@@ -56,10 +56,17 @@ pub struct Progress {
 /// # Errors
 /// The store's error, which is fatal for the reader.
 pub fn progress<V: View>(view: &V) -> Result<Progress, V::Error> {
-    match view.get(Space::Meta, PROGRESS)? {
-        Some(record) => Ok(Progress::decode(record)?),
-        None => Ok(Progress::default()),
-    }
+    Ok(decode_progress(stored_progress(view)?)?)
+}
+
+/// The record of the progress of `view`; none in an empty store.
+pub(super) fn stored_progress<V: View>(view: &V) -> Result<Option<Bytes>, V::Error> {
+    view.get(Space::Meta, PROGRESS)
+}
+
+/// What it says.
+pub(super) fn decode_progress(record: Option<Bytes>) -> Result<Progress, Fault> {
+    record.map_or(Ok(Progress::default()), Progress::decode)
 }
 
 /// The cluster's identity and first members, once its first command has been applied.
@@ -164,7 +171,7 @@ impl Progress {
     /// Key and record.
     pub(super) fn record(&self) -> (Bytes, Bytes) {
         let parts = PROGRESS_BYTES + ALARM_BYTES + ACCESS_BYTES + RAISED_BYTES;
-        let mut bytes = BytesMut::with_capacity(parts);
+        let mut bytes = Vec::with_capacity(parts);
         bytes.put_u64(self.applied.index.0);
         bytes.put_u64(self.applied.term.0);
         bytes.put_i64(self.revision);
@@ -182,7 +189,7 @@ impl Progress {
         if self.raised_alarms > 0 {
             bytes.put_u16(self.raised_alarms);
         }
-        (Bytes::from_static(PROGRESS), bytes.freeze())
+        (Bytes::from_static(PROGRESS), bytes.into())
     }
 
     fn decode(mut record: Bytes) -> Result<Self, Fault> {

@@ -10,7 +10,7 @@
 //! previous value is found without a search: by a watch that reports it, and by compaction, which
 //! removes it.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 
 use crate::api::{EventKind, KeyValue};
 
@@ -36,14 +36,14 @@ pub(super) const TOMBSTONE: Bytes = Bytes::from_static(&[DELETED]);
 
 impl Record {
     pub(super) fn encode(&self) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(RECORD_HEADER + self.value.len());
+        let mut bytes = Vec::with_capacity(RECORD_HEADER + self.value.len());
         bytes.put_u8(VALUE);
         bytes.put_i64(self.create_revision);
         bytes.put_i64(self.mod_revision);
         bytes.put_i64(self.version);
         bytes.put_i64(self.lease);
         bytes.put_slice(&self.value);
-        bytes.freeze()
+        bytes.into()
     }
 
     /// The value stays where it is: it shares `record`'s memory.
@@ -121,14 +121,14 @@ const EVENT_HEADER: usize = 9;
 
 impl EventRecord {
     pub(super) fn encode(kind: EventKind, previous: i64, key: &[u8]) -> Bytes {
-        let mut bytes = BytesMut::with_capacity(EVENT_HEADER + key.len());
+        let mut bytes = Vec::with_capacity(EVENT_HEADER + key.len());
         bytes.put_u8(match kind {
             EventKind::Delete => DELETED,
             EventKind::Put => VALUE,
         });
         bytes.put_i64(previous);
         bytes.put_slice(key);
-        bytes.freeze()
+        bytes.into()
     }
 
     /// The key stays where it is: it shares `record`'s memory.

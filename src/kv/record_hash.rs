@@ -32,7 +32,7 @@ pub(super) struct RecordHasher {
 impl Default for RecordHasher {
     fn default() -> Self {
         Self {
-            bytes: Vec::with_capacity(256),
+            bytes: Vec::with_capacity(1024),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! A record is a row of replies in the order in which they were decided: number within the run
 //! (u8), length (u32), bytes.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 
 use crate::types::SessionId;
 
@@ -62,15 +62,15 @@ impl Replies {
         reply: &[u8],
     ) -> u64 {
         let old = self.record.as_deref().unwrap_or_default();
-        let mut record = BytesMut::with_capacity(old.len() + ITEM_HEADER + reply.len());
+        let mut record = Vec::with_capacity(old.len() + ITEM_HEADER + reply.len());
         record.put_slice(old);
         record.put_u8((sequence % RUN) as u8);
         record.put_u32(u32::try_from(reply.len()).expect("replies are bounded far below that"));
         record.put_slice(reply);
         let added = (record.len() - old.len()) as u64;
         match &self.record {
-            Some(old) => store.replace(Space::Clients, self.key, old, record.freeze()),
-            None => store.insert(Space::Clients, self.key, record.freeze()),
+            Some(old) => store.replace(Space::Clients, self.key, old, record.into()),
+            None => store.insert(Space::Clients, self.key, record.into()),
         }
         added
     }
@@ -154,11 +154,11 @@ pub(super) fn last_from<V: View>(
 }
 
 fn run_key(id: SessionId, run: u64) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(17);
+    let mut bytes = Vec::with_capacity(17);
     bytes.put_u8(REPLIES);
     bytes.put_u64(id.0);
     bytes.put_u64(run);
-    bytes.freeze()
+    bytes.into()
 }
 
 /// The replies of a record, each with its number within the run. They share the record's memory.
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_is_no_row_of_replies_is_damage() {
-        let mut whole = BytesMut::new();
+        let mut whole = bytes::BytesMut::new();
         whole.put_slice(&[3, 0, 0, 0, 2, b'o', b'k']);
         assert!(items(whole.clone().freeze()).all(|item| item.is_ok()));
         for end in 1..whole.len() {
