@@ -15,6 +15,7 @@ use leasehold::kv::Space;
 use leasehold::wire::state::{Chunks, StateDecoder, StatePart, StateSummary};
 
 use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
+use crate::warnings::says;
 
 /// So much in so many keys, so that a backup has some chunks.
 const FILLERS: usize = 40;
@@ -276,6 +277,35 @@ fn the_data_of_a_stopped_node_is_looked_at() {
     );
 }
 
+/// Makes of a backup the data of `node`, a member of the new cluster.
+fn restore(
+    new: &Cluster,
+    node: &Node,
+    file: &str,
+    certificate: &str,
+    more: &[&str],
+) -> (i32, String, String) {
+    let initial = new.initial().join(",").replace('"', "");
+    let data_dir = node.data_dir.to_str().unwrap();
+    let arguments = [
+        "offline",
+        "snapshot",
+        "restore",
+        file,
+        "--data-dir",
+        data_dir,
+        "--name",
+        &node.name,
+        "--initial-cluster",
+        &initial,
+        "--node-cert",
+        certificate,
+        "-o",
+        "json",
+    ];
+    run(&[&arguments[..], more].concat())
+}
+
 /// Three members of a new cluster are made of one backup, each by itself, and form it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() {
@@ -295,32 +325,7 @@ async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() 
     assert!(seen.header.revision > saved.header.revision);
 
     let mut new = Cluster::prepare(3);
-    let initial: Vec<String> = new
-        .nodes
-        .iter()
-        .map(|node| format!("{}={}", node.name, node.peer))
-        .collect();
-    let initial = initial.join(",");
-    let restore = |file: &str, certificate: &str, node: &Node| {
-        let data_dir = node.data_dir.to_str().unwrap();
-        let arguments = [
-            "offline",
-            "snapshot",
-            "restore",
-            file,
-            "--data-dir",
-            data_dir,
-            "--name",
-            &node.name,
-            "--initial-cluster",
-            &initial,
-            "--node-cert",
-            certificate,
-            "-o",
-            "json",
-        ];
-        run(&arguments)
-    };
+    let restore = |file: &str, certificate: &str, node| restore(&new, node, file, certificate, &[]);
     // Not of a damaged file, and not for the old cluster: and nothing is left that would start.
     let mut bytes = fs::read(&backup).unwrap();
     let middle = bytes.len() / 2;
@@ -391,6 +396,50 @@ async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() 
             .any(|node| node.metric(agreed) > 0.0)
             .then_some(())
     });
+}
+
+/// A26: a member that was restored with another revision than the others elects nobody with them, and all say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_were_restored_with_different_revisions_do_not_bootstrap_together() {
+    let old = Cluster::start(1);
+    old.client().await.put("kept", "1", None).await.unwrap();
+    let backup = old.folder.path().join("backup.lhs");
+    let backup = backup.to_str().unwrap().to_owned();
+    let saved = tokio::task::block_in_place(|| old.cli(&["snapshot", "save", &backup]));
+    assert_eq!(saved.0, 0);
+
+    let mut new = Cluster::prepare(3);
+    let restored = |new: &Cluster, place: usize, bump: &str| {
+        let node = &new.nodes[place];
+        let certificate = new.pki.file(&format!("{}-peer.pem", node.name));
+        let bump = ["--bump-revision", bump];
+        let (code, out, error) = restore(new, node, &backup, &certificate, &bump);
+        assert_eq!(code, 0, "{out}\n{error}");
+    };
+    for (place, bump) in ["1000", "1000", "2000"].into_iter().enumerate() {
+        restored(&new, place, bump);
+    }
+    new.start_all();
+    for (place, node) in new.nodes.iter().enumerate() {
+        let others = if place == 2 { "n" } else { "n3 is missing" };
+        let said = says(&new, node, &[&format!("the vote of {others}")]);
+        assert!(
+            said.doctor.contains("another --bump-revision"),
+            "{}",
+            said.doctor
+        );
+        let status = node.status().expect("it is up");
+        assert_ne!(status["role"], "leader", "{status}");
+    }
+
+    // The way out that the warning names.
+    new.nodes[2].stop();
+    fs::remove_dir_all(&new.nodes[2].data_dir).unwrap();
+    restored(&new, 2, "1000");
+    new.nodes[2].start();
+    new.wait_for_lease();
+    let found = new.client().await.get("kept", None).await.unwrap();
+    assert_eq!(found.kvs[0].value, "1");
 }
 
 /// A majority is gone for good: what one member has becomes a cluster of its own.
