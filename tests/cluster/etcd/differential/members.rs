@@ -214,6 +214,7 @@ impl Members {
                 let pair = &self.pair;
                 let code = pair.differ_in_names::<_, Moved>(UPDATE, asked, [None; 2]);
                 self.made += usize::from(code.await? == 0);
+                self.settle().await?;
                 return self.remove(ids).await;
             }
         };
@@ -263,6 +264,15 @@ impl Members {
             .await?;
         self.made += usize::from(code == 0);
         self.look().await
+    }
+
+    /// Waits until etcd takes the next change: one that comes while its Raft has yet to note that the one before is
+    /// applied, it makes an empty entry of, and its client waits until its own deadline. A linearizable read comes
+    /// after that note.
+    async fn settle(&self) -> Result<(), Ended> {
+        let list = MemberListRequest { linearizable: true };
+        let listed = self.pair.etcd.ask::<MemberListResponse>(LIST, &list).await;
+        done(listed).map(drop)
     }
 
     /// Who is there by now, of whom each has its own ids.
