@@ -446,6 +446,8 @@ bugs! {
 
     BootstrapByMajority "A25" "a majority of the initial members bootstraps the cluster"
         ["bootstrap_takes_every_initial_member"]
+    BootstrapsOverlap "A25" "a candidate on an empty log supports another one, and may still be elected"
+        ["a25_candidate_of_a_bootstrap_supports_no_other"]
     VoteIsProof "A25" "a member that may have been emptied is proven by a vote that it gives"
         ["bootstrap_in_vain_proves_nothing"]
     RestoredByMajority "A26" "a majority of restored members bootstraps the cluster"

@@ -39,10 +39,20 @@ impl Consensus {
         if self.is_of_another_origin(question.last, question.origin) {
             return Some(Reason::Origin);
         }
+        if self.stands_for_the_bootstrap() && !planted!(BootstrapsOverlap) {
+            return Some(Reason::Voted);
+        }
         self.reason_against_any_election()
             .filter(|_| !planted!(PreVoteUngated))
             .or_else(|| (question.last < self.log.last()).then_some(Reason::Log))
             .filter(|reason| *reason != Reason::Log || !planted!(LogIgnored))
+    }
+
+    /// Whether this replica may become the first leader by a vote that is still on its way (A25). Until it has given
+    /// up it supports nobody else, so an election on an empty log begins only when those before it are over, and the
+    /// last one that a member voted in is the only one that can have made a leader.
+    fn stands_for_the_bootstrap(&self) -> bool {
+        matches!(self.role, RoleState::Candidate(_)) && self.is_at_origin()
     }
 
     pub(super) fn handle_vote(&mut self, from: NodeId, term: Term, question: Vote) {
@@ -278,15 +288,21 @@ impl Consensus {
     }
 
     pub(super) fn handle_vote_reply(&mut self, from: NodeId, reply: VoteReply) {
-        if let RoleState::Candidate(campaign) = &mut self.role
-            && reply.round == campaign.round
-            && reply.ballot == Ballot::Granted
-        {
+        let RoleState::Candidate(campaign) = &mut self.role else {
+            return;
+        };
+        if reply.round != campaign.round {
+            return;
+        }
+        if reply.ballot == Ballot::Granted {
             campaign.granted.insert(from);
             if reply.promised || planted!(VotesArePromises) {
                 campaign.promised.insert(from);
             }
             self.count_votes();
+        } else if self.needs_everyone() {
+            // It is in vain, so another may have this one's support at once.
+            self.role = RoleState::Follower(Follower::default());
         }
     }
 
@@ -305,16 +321,21 @@ impl Consensus {
         }
     }
 
-    /// Whether those who granted it elect this node. An election on an empty log is the bootstrap, and
-    /// needs all initial members (A25): one that ever stored an entry refuses, and one that is down may
-    /// have stored some. So it is on a log that ends with what was restored (A26).
-    fn elects(&self, granted: &BTreeSet<NodeId>) -> bool {
-        let configuration = self.log.configuration();
+    /// An election on an empty log is the bootstrap, and needs all initial members (A25): one that ever stored
+    /// an entry refuses, and one that is down may have stored some. So it is on a log that ends with what was
+    /// restored (A26).
+    fn needs_everyone(&self) -> bool {
         let by_majority = match self.origin.index {
             LogIndex(0) => planted!(BootstrapByMajority),
             _ => planted!(RestoredByMajority),
         };
-        if self.is_at_origin() && !by_majority {
+        self.is_at_origin() && !by_majority
+    }
+
+    /// Whether those who granted it elect this node.
+    fn elects(&self, granted: &BTreeSet<NodeId>) -> bool {
+        let configuration = self.log.configuration();
+        if self.needs_everyone() {
             return !configuration.voters.is_empty() && configuration.voters.is_subset(granted);
         }
         configuration.has_quorum(|id| granted.contains(&id))

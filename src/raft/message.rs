@@ -163,7 +163,7 @@ pub enum Reason {
     Leads,
     /// The voter's log is more up to date.
     Log,
-    /// The voter voted for another in this term.
+    /// The voter voted for another in this term, or stands for the bootstrap itself.
     Voted,
     /// The voter's log is damaged: its vote would count for more than it knows.
     Quarantined,

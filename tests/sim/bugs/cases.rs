@@ -312,6 +312,7 @@ pub(super) const CASES: &[Case] = &[
             wiped::a25_members_that_hold_nothing_do_not_bootstrap_a_second_cluster,
         ),
     },
+    witness(&[BootstrapsOverlap]),
     Case {
         bugs: &[RestoredByMajority],
         by: By::Schedule(
