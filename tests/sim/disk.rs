@@ -119,6 +119,13 @@ pub(crate) struct Backup {
     entries: Vec<Entry>,
 }
 
+impl Backup {
+    /// Up to the last that it contains.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
 /// A data directory as it was.
 #[derive(Clone)]
 pub(crate) struct OlderCopy {
@@ -126,6 +133,8 @@ pub(crate) struct OlderCopy {
     entries: Vec<Entry>,
     base: LogId,
     store: MemStore,
+    state_is_gone: bool,
+    aside: Option<MemStore>,
 }
 
 /// A whole state, as one member sends it to another.
@@ -280,6 +289,11 @@ impl SimDisk {
         self.state.applied() < self.base.index
     }
 
+    /// Whether it will when it starts, because its state does not open.
+    pub(crate) fn will_lack_state(&self) -> bool {
+        self.state_is_broken && self.base.index.0 > 0
+    }
+
     /// Whether what the log lacks is in no state either, though neither was lost as a whole.
     pub(crate) fn log_was_cut_too_far(&self) -> bool {
         let received = self.received.as_ref();
@@ -348,6 +362,10 @@ impl SimDisk {
     /// directory remembered.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.marks.hit(Mark::MemberWiped);
+        self.forget_all(node);
+    }
+
+    fn forget_all(&mut self, node: usize) {
         self.hard = HardState::default();
         self.entries.clear();
         self.base = LogId::default();
@@ -370,7 +388,8 @@ impl SimDisk {
 
     /// While no process runs, a member of a cluster of `names` is restored from a backup of `of`.
     pub(crate) fn restore(&mut self, node: usize, of: &Backup, names: Vec<String>) {
-        self.wipe(node);
+        self.forget_all(node);
+        self.marks.hit(Mark::MemberRestored);
         assert!(
             self.real.is_none(),
             "real logs are restored by the server's own tests"
@@ -408,6 +427,8 @@ impl SimDisk {
             entries: self.entries.clone(),
             base: self.base,
             store: self.state.copy(),
+            state_is_gone: self.state_is_gone,
+            aside: self.aside.clone(),
         })
     }
 
@@ -439,6 +460,8 @@ impl SimDisk {
         self.entries.clone_from(&to.entries);
         self.base = to.base;
         self.state.replace(to.store.clone());
+        self.state_is_gone = to.state_is_gone;
+        self.aside.clone_from(&to.aside);
         self.received = None;
     }
 

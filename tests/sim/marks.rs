@@ -62,6 +62,7 @@ marks! {
     SectorMisdirected,
     LogLostItsEnd,
     MemberWiped,
+    MemberRestored,
     MemberSetBack,
     StateSetAside,
     ApplySlow,

@@ -86,6 +86,9 @@ pub(crate) enum Fault {
     /// another is damaged, or has never held anything: what is committed is to be found on some
     /// whole disk.
     Wipe(Target),
+    /// The process ends, its machine is restored once more from what all were restored from, and it starts again.
+    /// Under the same conditions, and where they were restored at all.
+    Restore(Target),
     /// A copy of the data directory is made, and when the fault ends the process ends and starts again on it. Not
     /// while another is damaged, nor if it forgets a vote, or what a majority does not hold without it. Plain logs alone.
     SetBack(Target),
@@ -354,6 +357,17 @@ impl World {
                     self.judge.stopped(node, &self.machines[node].disk);
                 }
             }
+            Fault::Restore(who) => {
+                let node = self.resolve(line, who);
+                if self.backup.is_some() && self.others_are_whole(node) {
+                    self.stop(node, Ending::Kill);
+                    self.restore(node);
+                    // What it acknowledged and voted since is gone.
+                    self.machines[node].disk.wiped = true;
+                    self.machines[node].tripped = false;
+                    self.judge.stopped(node, &self.machines[node].disk);
+                }
+            }
             Fault::SetBack(who) => {
                 let node = self.resolve(line, who);
                 self.nemesis.under_way[line].copy = self.machines[node].disk.copy();
@@ -419,7 +433,11 @@ impl World {
         }
         match (fault, node) {
             (
-                Fault::Crash(..) | Fault::Rot(_) | Fault::Wipe(_) | Fault::BreakState(_),
+                Fault::Crash(..)
+                | Fault::Rot(_)
+                | Fault::Wipe(_)
+                | Fault::Restore(_)
+                | Fault::BreakState(_),
                 Some(node),
             ) => self.start(node),
             (Fault::SetBack(_), Some(node)) if !self.healed => self.set_back(node, copy),
@@ -498,7 +516,8 @@ impl World {
         let whole = |other: &usize| {
             let disk = &self.machines[*other].disk;
             let holds = *other == node || !disk.entries().is_empty();
-            let lacks = disk.is_damaged() || disk.lacks_state() || disk.lacks_what_it_had();
+            let lacks_state = disk.lacks_state() || disk.will_lack_state();
+            let lacks = disk.is_damaged() || lacks_state || disk.lacks_what_it_had();
             holds && !lacks && disk.unproven.is_none()
         };
         // Founders that have lost everything could found the cluster again, members or not.

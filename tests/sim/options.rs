@@ -116,6 +116,8 @@ pub(crate) struct Options {
     pub(crate) check_interval: Option<Duration>,
     /// Nodes keep their logs with `log::Log`, over its own simulated disk.
     pub(crate) real_log: bool,
+    /// The founders were restored from a backup of another cluster. Plain logs alone.
+    pub(crate) restored: bool,
     /// The faults, if they are not those that the seed draws.
     pub(crate) schedule: Option<Vec<Planned>>,
     /// The one play that the schedule is made of, where it is made of plays.
@@ -132,8 +134,8 @@ impl Options {
     /// The run of `seed`; `profile` and `seconds` override what it draws.
     pub(crate) fn draw(seed: u64, profile: Option<Profile>, seconds: Option<u64>) -> Self {
         let mut dice = Dice::new(seed, "options", 0);
-        let drawn = Profile::draw(&mut dice);
-        let profile = profile.unwrap_or(drawn);
+        let usual = Profile::draw(&mut dice);
+        let profile = profile.unwrap_or(usual);
         let nodes = *dice.pick(&[3, 3, 3, 3, 3, 3, 3, 5, 5, 5, 1, 2, 4]);
         let timing = draw_timing(&mut dice);
         let length = dice.between(8, 24);
@@ -153,7 +155,7 @@ impl Options {
         let read_leases = read_leases
             .chance(0.4)
             .then(|| ReadLeases::draw(&mut read_leases));
-        Self {
+        let mut drawn = Self {
             seed,
             profile,
             nodes,
@@ -197,12 +199,17 @@ impl Options {
                 false => None,
             },
             real_log: dice.chance(0.25),
+            restored: false,
             schedule: None,
             play: None,
             without: BTreeSet::new(),
             readable: false,
             aloud: false,
-        }
+        };
+        let of_three_or_more = drawn.founders > 2 && !drawn.moves;
+        let mut dice = Dice::new(seed, "restored", 0);
+        drawn.restored = of_three_or_more && !drawn.real_log && dice.chance(0.2);
+        drawn
     }
 
     /// The same with so many nodes, all of them founders.
@@ -258,6 +265,7 @@ impl Options {
             log_tail: None,
             check_interval: None,
             real_log: true,
+            restored: false,
             schedule: None,
             play: None,
             without: BTreeSet::new(),

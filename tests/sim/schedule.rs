@@ -42,6 +42,9 @@ pub(crate) fn draw(options: &Options, dice: &mut Dice) -> Vec<Planned> {
     if !is_alone && dice.chance(0.4) {
         plan.older_copies(dice);
     }
+    if options.restored && !is_alone {
+        plan.restores(&mut Dice::new(options.seed, "restores", 0));
+    }
     plan.lines
 }
 
@@ -168,6 +171,18 @@ impl Plan {
                 }
             };
             self.at(at, lasts, fault);
+            at += dice.between(gap / 4, 2 * gap);
+        }
+    }
+
+    /// Now and then somebody types the line again that restored a member.
+    fn restores(&mut self, dice: &mut Dice) {
+        let gap = dice.spread(SECOND, 8 * SECOND);
+        let mut at = dice.between(self.election, self.election + gap);
+        while at < self.end {
+            let down = dice.spread(100 * US, 3 * self.promise);
+            let who = self.someone(dice);
+            self.at(at, down, Fault::Restore(who));
             at += dice.between(gap / 4, 2 * gap);
         }
     }

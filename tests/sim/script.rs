@@ -88,6 +88,9 @@ pub(crate) fn write(options: &Options) -> String {
     if options.moves {
         text += "moves\n";
     }
+    if options.restored {
+        text += "restored\n";
+    }
     if let Some(read_leases) = &options.read_leases {
         let _ = writeln!(text, "{read_leases}");
     }
@@ -229,6 +232,7 @@ fn read_line(
         }
         "founders" => options.founders = words.number()?,
         "moves" => options.moves = true,
+        "restored" => options.restored = true,
         "read-leases" => {
             options.read_leases = Some(ReadLeases {
                 members: words.number()?,
@@ -408,6 +412,7 @@ fn fault(fault: &Fault) -> String {
         Fault::FillDisk(who) => format!("fill-disk {}", target(who)),
         Fault::Rot(who) => format!("rot {}", target(who)),
         Fault::Wipe(who) => format!("wipe {}", target(who)),
+        Fault::Restore(who) => format!("restore {}", target(who)),
         Fault::SetBack(who) => format!("set-back {}", target(who)),
         Fault::BreakState(who) => format!("break-state {}", target(who)),
         Fault::SlowApply(who, by) => format!("slow-apply {} {}", target(who), time(by)),
@@ -466,6 +471,7 @@ fn read_fault(words: &mut Words<'_>) -> Result<Fault, String> {
         "fill-disk" => Fault::FillDisk(words.target()?),
         "rot" => Fault::Rot(words.target()?),
         "wipe" => Fault::Wipe(words.target()?),
+        "restore" => Fault::Restore(words.target()?),
         "set-back" => Fault::SetBack(words.target()?),
         "break-state" => Fault::BreakState(words.target()?),
         "slow-apply" => Fault::SlowApply(words.target()?, words.time()?),

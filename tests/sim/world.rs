@@ -17,7 +17,7 @@ use leasehold::types::{BootstrapId, ClusterId, LogIndex, NodeId, Role};
 use crate::checkers::Judge;
 use crate::clock::{MS, MachineClock, Nanos, SECOND, US};
 use crate::dice::Dice;
-use crate::disk::{Ending, Received, SimDisk};
+use crate::disk::{Backup, Ending, Received, SimDisk};
 use crate::driver::Effects;
 use crate::holders::Holder;
 use crate::lockers::{Locker, Turn};
@@ -198,6 +198,8 @@ pub(crate) struct World {
     lives: Dice,
     /// Faults are over: what fails from here on comes back at once.
     pub(crate) healed: bool,
+    /// What all were restored from, if they were.
+    pub(crate) backup: Option<Backup>,
 }
 
 impl World {
@@ -242,8 +244,13 @@ impl World {
             compacting: Dice::new(seed, "compacting", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
+            backup: options.restored.then(|| backup_of_another(&options)),
             options,
         };
+        if let Some(backup) = &world.backup {
+            world.judge.restored(backup.entries());
+            (0..world.machines.len()).for_each(|node| world.restore(node));
+        }
         for node in 0..world.machines.len() {
             let delay = world.scheduling.between(0, 20 * MS);
             world.schedule(delay, Event::Start(node));
@@ -254,6 +261,15 @@ impl World {
         world.watchers_start();
         world.lockers_start();
         world
+    }
+
+    /// While no process runs, `node` is restored from what all were restored from.
+    pub(crate) fn restore(&mut self, node: usize) {
+        let backup = self.backup.as_ref().expect("they were restored");
+        let names = (1..=self.options.founders).map(|number| format!("n{number}"));
+        self.machines[node]
+            .disk
+            .restore(node, backup, names.collect());
     }
 
     /// Lets everything happen that is due until `until`, or until a checker objects.
@@ -594,4 +610,19 @@ fn members(nodes: usize) -> Vec<MemberInfo> {
         ..MemberInfo::default()
     };
     (1..=nodes as u64).map(member).collect()
+}
+
+/// Of another cluster, in which nothing was written yet.
+fn backup_of_another(options: &Options) -> Backup {
+    let mut still = Options::still(options.founders);
+    still.real_log = false;
+    still.readable = false;
+    let mut world = World::new(still);
+    let leader = loop {
+        world.run_until(world.now + SECOND);
+        if let Some(leader) = world.leader() {
+            break leader;
+        }
+    };
+    world.machines[leader].disk.back_up()
 }

@@ -40,6 +40,8 @@ use cases::{BEYOND, CASES, WITHOUT};
 enum Aim {
     /// As the seed draws them.
     Drawn,
+    /// The same with three founders or more, which were restored from a backup, and now and then one is again.
+    Restored,
     /// The same, with holders of client leases.
     Holders,
     /// The same, with some who watch and some who read the past.
@@ -76,6 +78,13 @@ impl Aim {
     fn options(self, seed: u64) -> Options {
         let play = match self {
             Self::Drawn => return Options::draw(seed, None, None),
+            Self::Restored => {
+                let mut options = settled(seed);
+                options.found_three();
+                options.real_log = false;
+                options.restored = true;
+                return options;
+            }
             Self::Holders => {
                 let mut options = settled(seed);
                 options.holders = 6;
@@ -173,6 +182,7 @@ impl Aim {
             .flat_map(|kind| (0..crate::schedule::PLAYS).map(kind));
         let drawn = [
             Self::Drawn,
+            Self::Restored,
             Self::Holders,
             Self::Watchers,
             Self::Compared,
@@ -189,6 +199,7 @@ impl Aim {
     fn name(self) -> String {
         match self {
             Self::Drawn => "as drawn".to_owned(),
+            Self::Restored => "as drawn, restored".to_owned(),
             Self::Holders => "as drawn, six holders of leases".to_owned(),
             Self::Watchers => "as drawn, six watchers and two historians".to_owned(),
             Self::Compared => "as drawn, states often compared".to_owned(),

@@ -104,6 +104,23 @@ impl Logs {
         self.configurations[node] = configurations.collect();
     }
 
+    /// What all members begin with was committed in the cluster that they were restored from.
+    pub(crate) fn restored(&mut self, entries: &[Entry]) {
+        let mut before = Term(0);
+        for entry in entries {
+            let Known { hash, command, .. } = known(entry, before);
+            self.entries.insert(entry.id, known(entry, before));
+            self.committed.push(Committed {
+                id: entry.id,
+                hash,
+                by: entry.id.term,
+                command,
+                state: None,
+            });
+            before = entry.id.term;
+        }
+    }
+
     /// R2 and R5.
     pub(crate) fn persist(
         &mut self,
@@ -144,15 +161,8 @@ impl Logs {
                 self.configurations[node].push((mirror.len(), configuration));
             }
             mirror.push(now);
-            let first = self.entries.entry(entry.id).or_insert_with(|| Known {
-                before,
-                hash: now.hash,
-                command: match &entry.payload {
-                    Payload::Command(bytes) => Some(bytes.clone()),
-                    Payload::Noop | Payload::Configuration(_) => None,
-                },
-                configuration: configuration_in(entry),
-            });
+            let first = self.entries.entry(entry.id);
+            let first = first.or_insert_with(|| known(entry, before));
             if (first.before, first.hash) != (before, now.hash) {
                 let what = format!("{} has another {} than others", id(node), entry.id);
                 return violation("R2 log matching", what);
@@ -310,6 +320,19 @@ impl Logs {
             return violation("R4 state-machine safety", what);
         }
         Ok(())
+    }
+}
+
+/// What is known of `entry`, which comes after one of the term `before`.
+fn known(entry: &Entry, before: Term) -> Known {
+    Known {
+        before,
+        hash: seen(entry).hash,
+        command: match &entry.payload {
+            Payload::Command(bytes) => Some(bytes.clone()),
+            Payload::Noop | Payload::Configuration(_) => None,
+        },
+        configuration: configuration_in(entry),
     }
 }
 

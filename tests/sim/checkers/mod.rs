@@ -207,6 +207,11 @@ impl Judge {
         self.outlast.started(node, timing.trusted_lease());
     }
 
+    /// All members were restored from what ends with these.
+    pub(crate) fn restored(&mut self, entries: &[Entry]) {
+        self.logs.restored(entries);
+    }
+
     /// A process ended.
     pub(crate) fn stopped(&mut self, node: usize, disk: &SimDisk) {
         self.logs.started(node, disk);
