@@ -186,7 +186,10 @@ impl World {
     /// bring that about only where a leader removes one of three after the loss, and before it has heard of it.
     fn needs_one_that_lost_all(&self) -> bool {
         let mut halves = (0..self.machines.len()).flat_map(|of| self.judge.voters_known_to(of));
-        let is_damaged = |voter: &usize| self.machines[*voter].disk.is_damaged();
+        let is_damaged = |voter: &usize| {
+            let disk = &self.machines[*voter].disk;
+            disk.is_damaged() || disk.unproven.is_some()
+        };
         self.options.moves && halves.any(|half| half.len() <= 2 && half.iter().any(is_damaged))
     }
 

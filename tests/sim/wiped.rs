@@ -480,8 +480,7 @@ fn restore(stage: &mut Stage, node: usize, backup: &Backup) {
 
 /// A26: n2 is restored again, n1 is down, and n3 lacks what both have acknowledged.
 #[test]
-pub(crate) fn a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged()
-{
+fn a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged() {
     let (mut stage, [first, second, behind], backup) = restored_and_one_behind();
     let Fate::Written { revision } = stage.write() else {
         unreachable!("write() checks it");

@@ -320,13 +320,7 @@ pub(super) const CASES: &[Case] = &[
             wiped::a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster,
         ),
     },
-    Case {
-        bugs: &[RestoredUnmarked],
-        by: By::Schedule(
-            "a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged",
-            wiped::a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged,
-        ),
-    },
+    seeds(&[RestoredUnmarked], Aim::Restored, 50, &["L5"]),
     witness(&[RestoredOtherwise]),
     Case {
         bugs: &[OlderCopyCounts],
@@ -512,7 +506,10 @@ pub(super) const CASES: &[Case] = &[
     witness(&[GrantPerHeartbeat]),
     seeds(&[GrantShortWait], Aim::Read, 40, &["L9", "L1", "L2"]),
     seeds(&[ReadLeaseNoFloor], Aim::Read, 40, &["P37", "L9", "L2"]),
-    hidden(&[HolderAdmittedBehind], "it is for speed: the floor is for safety"),
+    hidden(
+        &[HolderAdmittedBehind],
+        "it is for speed: the floor is for safety",
+    ),
     seeds(
         &[ReadLeaseNoFloor, HolderAdmittedBehind],
         Aim::Read,
