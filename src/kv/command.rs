@@ -188,13 +188,14 @@ impl Command {
 
     /// About what [`Command::encode`] writes, so that the most common command need not grow as it is written.
     fn bytes_expected(&self) -> usize {
-        let put = match self {
-            Self::Write { operation, .. } => match operation {
-                Operation::Put(put) | Operation::PutWithNewLease { put, .. } => {
-                    put.key.len() + put.value.len()
-                }
-                _ => 0,
-            },
+        let operation = match self {
+            Self::Write { operation, .. } => Some(operation),
+            _ => None,
+        };
+        let put = match operation {
+            Some(Operation::Put(put) | Operation::PutWithNewLease { put, .. }) => {
+                put.key.len() + put.value.len()
+            }
             _ => 0,
         };
         64 + put

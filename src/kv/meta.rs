@@ -66,7 +66,7 @@ pub(super) fn stored_progress<V: View>(view: &V) -> Result<Option<Bytes>, V::Err
 
 /// What it says.
 pub(super) fn decode_progress(record: Option<Bytes>) -> Result<Progress, Fault> {
-    record.map_or(Ok(Progress::default()), Progress::decode)
+    record.map_or_else(|| Ok(Progress::default()), Progress::decode)
 }
 
 /// The cluster's identity and first members, once its first command has been applied.

@@ -49,7 +49,7 @@ impl Consensus {
     }
 
     /// Whether this replica may become the first leader by a vote that is still on its way (A25). Until it has given
-    /// up it supports nobody else, so an election on an empty log begins only when those before it are over, and the
+    /// up it supports no other candidate, so an election on an empty log begins only when those before it are over, and the
     /// last one that a member voted in is the only one that can have made a leader.
     fn stands_for_the_bootstrap(&self) -> bool {
         matches!(self.role, RoleState::Candidate(_)) && self.is_at_origin()
