@@ -23,7 +23,7 @@ const UNTIL_HEALED: Duration = Duration::from_secs(3_600);
 /// Writes that show that writes go on.
 const WRITES: usize = 5;
 /// Reads by its read lease that show that a member holds one.
-const BY_READ_LEASE: u64 = 20;
+const BY_READ_LEASE: u64 = 5;
 
 /// A cluster with clients.
 pub(crate) struct Trial {
