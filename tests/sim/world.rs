@@ -244,7 +244,10 @@ impl World {
             compacting: Dice::new(seed, "compacting", 0),
             lives: Dice::new(seed, "lives", 0),
             healed: false,
-            backup: options.restored.then(|| backup_of_another(&options)),
+            backup: match options.restored {
+                true => backup_of_another(&options),
+                false => None,
+            },
             options,
         };
         if let Some(backup) = &world.backup {
@@ -612,17 +615,14 @@ fn members(nodes: usize) -> Vec<MemberInfo> {
     (1..=nodes as u64).map(member).collect()
 }
 
-/// Of another cluster, in which nothing was written yet.
-fn backup_of_another(options: &Options) -> Backup {
+/// Of another cluster, in which nothing was written yet. None if it has no leader, by a bug that was planted.
+fn backup_of_another(options: &Options) -> Option<Backup> {
     let mut still = Options::still(options.founders);
     still.real_log = false;
     still.readable = false;
     let mut world = World::new(still);
-    let leader = loop {
-        world.run_until(world.now + SECOND);
-        if let Some(leader) = world.leader() {
-            break leader;
-        }
-    };
-    world.machines[leader].disk.back_up()
+    // An objection ends it at once.
+    world.run_until(3 * SECOND);
+    let leader = world.leader()?;
+    Some(world.machines[leader].disk.back_up())
 }
