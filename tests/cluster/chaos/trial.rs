@@ -23,7 +23,7 @@ const UNTIL_HEALED: Duration = Duration::from_secs(3_600);
 /// Writes that show that writes go on.
 const WRITES: usize = 5;
 /// Reads by its read lease that show that a member holds one.
-const BY_READ_LEASE: u64 = 5;
+const BY_READ_LEASE: u64 = 20;
 
 /// A cluster with clients.
 pub(crate) struct Trial {
@@ -125,7 +125,8 @@ impl Trial {
         let nodes = self.fleet.cluster.nodes.len();
         let now = |load: &Load| -> Vec<u64> { (0..nodes).map(|n| load.by_read_lease(n)).collect() };
         let before = now(&self.load);
-        let began = Instant::now();
+        // On a busy machine they take their time: what is waited for is the next one.
+        let (mut seen, mut since) = (0, Instant::now());
         loop {
             // A node that has found a read lease of its own wrong holds none again.
             let mut wrong = self.load.violations();
@@ -133,14 +134,19 @@ impl Trial {
             assert!(wrong.is_empty(), "{}", wrong.join("\n"));
             let (leader, _) = self.leader_beside(&[]);
             let after = now(&self.load);
-            let serves = |node: usize| after[node] >= before[node] + BY_READ_LEASE;
-            let all_hold = (0..nodes).all(|node| node == leader || serves(node));
+            let served = |node: usize| (after[node] - before[node]).min(BY_READ_LEASE);
+            let all_hold = (0..nodes).all(|node| node == leader || served(node) == BY_READ_LEASE);
             if all_hold && self.load.is_quiet() {
                 return leader;
             }
+            let all_served: u64 = (0..nodes).map(served).sum();
+            if all_served > seen {
+                (seen, since) = (all_served, Instant::now());
+            }
             assert!(
-                began.elapsed() < PATIENCE,
-                "n{} leads, and not all others answer by read leases: {before:?}, and {after:?} after {PATIENCE:?}",
+                since.elapsed() < PATIENCE,
+                "n{} leads, and not all others answer by read leases: {before:?}, and {after:?}, none of those that are \
+                 missing for {PATIENCE:?}",
                 leader + 1
             );
             self.fleet.tick();
