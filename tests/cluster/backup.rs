@@ -277,35 +277,6 @@ fn the_data_of_a_stopped_node_is_looked_at() {
     );
 }
 
-/// Makes of a backup the data of `node`, a member of the new cluster.
-fn restore(
-    new: &Cluster,
-    node: &Node,
-    file: &str,
-    certificate: &str,
-    more: &[&str],
-) -> (i32, String, String) {
-    let initial = new.initial().join(",").replace('"', "");
-    let data_dir = node.data_dir.to_str().unwrap();
-    let arguments = [
-        "offline",
-        "snapshot",
-        "restore",
-        file,
-        "--data-dir",
-        data_dir,
-        "--name",
-        &node.name,
-        "--initial-cluster",
-        &initial,
-        "--node-cert",
-        certificate,
-        "-o",
-        "json",
-    ];
-    run(&[&arguments[..], more].concat())
-}
-
 /// Three members of a new cluster are made of one backup, each by itself, and form it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() {
@@ -325,7 +296,7 @@ async fn a_restored_cluster_forms_and_holds_everything_and_tells_old_watchers() 
     assert!(seen.header.revision > saved.header.revision);
 
     let mut new = Cluster::prepare(3);
-    let restore = |file: &str, certificate: &str, node| restore(&new, node, file, certificate, &[]);
+    let restore = |file: &str, certificate: &str, node| new.restore(node, file, certificate, &[]);
     // Not of a damaged file, and not for the old cluster: and nothing is left that would start.
     let mut bytes = fs::read(&backup).unwrap();
     let middle = bytes.len() / 2;
@@ -413,7 +384,7 @@ async fn members_that_were_restored_with_different_revisions_do_not_bootstrap_to
         let node = &new.nodes[place];
         let certificate = new.pki.file(&format!("{}-peer.pem", node.name));
         let bump = ["--bump-revision", bump];
-        let (code, out, error) = restore(new, node, &backup, &certificate, &bump);
+        let (code, out, error) = new.restore(node, &backup, &certificate, &bump);
         assert_eq!(code, 0, "{out}\n{error}");
     };
     for (place, bump) in ["1000", "1000", "2000"].into_iter().enumerate() {

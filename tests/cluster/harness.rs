@@ -647,6 +647,23 @@ impl Cluster {
             .collect()
     }
 
+    /// Makes of a backup the data of `node`, which has none yet: (exit code, stdout, stderr).
+    pub(crate) fn restore(
+        &self,
+        node: &Node,
+        file: &str,
+        certificate: &str,
+        more: &[&str],
+    ) -> (i32, String, String) {
+        let initial = self.initial().join(",").replace('"', "");
+        let mut arguments = vec!["offline", "snapshot", "restore", file];
+        arguments.extend(["--data-dir", node.data_dir.to_str().unwrap()]);
+        arguments.extend(["--name", &node.name, "--initial-cluster", &initial]);
+        arguments.extend(["--node-cert", certificate, "-o", "json"]);
+        arguments.extend(more);
+        run(&arguments)
+    }
+
     /// Has the nodes, before they start, compare their states every second.
     pub(crate) fn check_states_every_second(&self) {
         for node in &self.nodes {

@@ -177,21 +177,11 @@ fn etcd_restores_a_snapshot_that_its_command_line_takes_of_any_node() {
 
 /// Restores `file` for every member of a cluster: what the last one said.
 fn restore(cluster: &EtcdCluster, file: &str, more: &[&str]) -> (i32, String, String) {
-    let nodes = &cluster.cluster.nodes;
-    let initial: Vec<String> = nodes
-        .iter()
-        .map(|node| format!("{}={}", node.name, node.peer))
-        .collect();
-    let initial = initial.join(",");
+    let cluster = &cluster.cluster;
     let mut said = (1, String::new(), String::new());
-    for node in nodes {
-        let certificate = cluster.cluster.pki.file(&format!("{}-peer.pem", node.name));
-        let mut arguments = vec!["offline", "snapshot", "restore", file];
-        arguments.extend(["--data-dir", node.data_dir.to_str().unwrap()]);
-        arguments.extend(["--name", &node.name, "--initial-cluster", &initial]);
-        arguments.extend(["--node-cert", &certificate, "-o", "json"]);
-        arguments.extend(more);
-        said = harness::run(&arguments);
+    for node in &cluster.nodes {
+        let certificate = cluster.pki.file(&format!("{}-peer.pem", node.name));
+        said = cluster.restore(node, file, &certificate, more);
         if said.0 != 0 {
             let _ = fs::remove_dir_all(&node.data_dir);
             break;
