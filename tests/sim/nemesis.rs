@@ -348,22 +348,19 @@ impl World {
                     self.judge.stopped(node, &self.machines[node].disk);
                 }
             }
-            Fault::Wipe(who) => {
+            Fault::Wipe(who) | Fault::Restore(who) => {
                 let node = self.resolve(line, who);
-                if self.others_are_whole(node) {
+                let is_restored = matches!(fault, Fault::Restore(_));
+                let may_be = !is_restored || self.backup.is_some();
+                if may_be && self.others_are_whole(node) {
                     self.stop(node, Ending::Kill);
-                    self.machines[node].disk.wipe(node);
-                    self.machines[node].tripped = false;
-                    self.judge.stopped(node, &self.machines[node].disk);
-                }
-            }
-            Fault::Restore(who) => {
-                let node = self.resolve(line, who);
-                if self.backup.is_some() && self.others_are_whole(node) {
-                    self.stop(node, Ending::Kill);
-                    self.restore(node);
-                    // What it acknowledged and voted since is gone.
-                    self.machines[node].disk.wiped = true;
+                    if is_restored {
+                        self.restore(node);
+                        // What it acknowledged and voted since is gone.
+                        self.machines[node].disk.wiped = true;
+                    } else {
+                        self.machines[node].disk.wipe(node);
+                    }
                     self.machines[node].tripped = false;
                     self.judge.stopped(node, &self.machines[node].disk);
                 }

@@ -77,13 +77,22 @@ impl Plan {
             if dice.chance(0.5) {
                 continue;
             }
-            let gap = dice.spread(SECOND, 8 * SECOND);
-            let mut at = dice.between(self.election, self.election + gap);
-            while at < self.end {
-                let (lasts, fault) = self.any(dice, kind);
-                self.at(at, lasts, fault);
-                at += dice.between(gap / 4, 2 * gap);
-            }
+            self.now_and_then(dice, |plan, dice| plan.any(dice, kind));
+        }
+    }
+
+    /// Faults at times of their own, as often as the dice say.
+    fn now_and_then(
+        &mut self,
+        dice: &mut Dice,
+        fault: impl Fn(&Self, &mut Dice) -> (Nanos, Fault),
+    ) {
+        let gap = dice.spread(SECOND, 8 * SECOND);
+        let mut at = dice.between(self.election, self.election + gap);
+        while at < self.end {
+            let (lasts, fault) = fault(self, dice);
+            self.at(at, lasts, fault);
+            at += dice.between(gap / 4, 2 * gap);
         }
     }
 
@@ -159,32 +168,24 @@ impl Plan {
 
     /// Members come back with older copies of their data directories, or with states that do not open.
     fn older_copies(&mut self, dice: &mut Dice) {
-        let gap = dice.spread(SECOND, 8 * SECOND);
-        let mut at = dice.between(self.election, self.election + gap);
-        while at < self.end {
-            let who = self.someone(dice);
-            let (lasts, fault) = match dice.chance(0.7) {
+        self.now_and_then(dice, |plan, dice| {
+            let who = plan.someone(dice);
+            match dice.chance(0.7) {
                 true => (dice.spread(10 * MS, 3 * SECOND), Fault::SetBack(who)),
                 false => {
-                    let down = dice.spread(100 * US, 3 * self.promise);
+                    let down = dice.spread(100 * US, 3 * plan.promise);
                     (down, Fault::BreakState(who))
                 }
-            };
-            self.at(at, lasts, fault);
-            at += dice.between(gap / 4, 2 * gap);
-        }
+            }
+        });
     }
 
     /// Now and then somebody types the line again that restored a member.
     fn restores(&mut self, dice: &mut Dice) {
-        let gap = dice.spread(SECOND, 8 * SECOND);
-        let mut at = dice.between(self.election, self.election + gap);
-        while at < self.end {
-            let down = dice.spread(100 * US, 3 * self.promise);
-            let who = self.someone(dice);
-            self.at(at, down, Fault::Restore(who));
-            at += dice.between(gap / 4, 2 * gap);
-        }
+        self.now_and_then(dice, |plan, dice| {
+            let down = dice.spread(100 * US, 3 * plan.promise);
+            (down, Fault::Restore(plan.someone(dice)))
+        });
     }
 
     /// One play after the other, with some peace between them.

@@ -9,7 +9,7 @@ use leasehold::types::{NodeId, Role};
 
 use crate::affordable;
 use crate::clock::{MS, Which};
-use crate::disk::{Backup, Ending, OlderCopy};
+use crate::disk::{Ending, OlderCopy};
 use crate::history::Fate;
 use crate::machine::Thread;
 use crate::nemesis::Target::Node;
@@ -440,18 +440,19 @@ pub(crate) fn a23_a_vote_that_its_giver_has_forgotten_elects_none_of_five() {
 }
 
 /// Three members that were restored from the same backup and go on: the leader and one that has everything;
-/// and one that is down since it had only a part of what was acknowledged. And the backup.
-fn restored_and_one_behind() -> (Stage, [usize; 3], Backup) {
+/// and one that is down since it had only a part of what was acknowledged.
+fn restored_and_one_behind() -> (Stage, [usize; 3]) {
     let mut options = Options::still(3);
     options.real_log = false;
     let mut stage = Stage::of(options);
     stage.wait(500);
     let backup = stage.world.machines[stage.leader()].disk.back_up();
+    stage.world.backup = Some(backup);
     for node in 0..3 {
         stage.world.stop(node, Ending::Kill);
     }
     for node in 0..3 {
-        restore(&mut stage, node, &backup);
+        restore(&mut stage, node);
     }
     stage.until("somebody leads", 5_000, |stage| {
         stage.world.leader().is_some()
@@ -464,15 +465,13 @@ fn restored_and_one_behind() -> (Stage, [usize; 3], Backup) {
         stage.write();
     }
     stage.wait(100);
-    (stage, nodes, backup)
+    (stage, nodes)
 }
 
 /// The operator repeats the line that restores `node`.
-fn restore(stage: &mut Stage, node: usize, backup: &Backup) {
+fn restore(stage: &mut Stage, node: usize) {
     stage.world.stop(node, Ending::Kill);
-    let names = (1..=3).map(|number| format!("n{number}")).collect();
-    let machine = &mut stage.world.machines[node];
-    machine.disk.restore(node, backup, names);
+    stage.world.restore(node);
     let disk = &stage.world.machines[node].disk;
     stage.world.judge.stopped(node, disk);
     stage.world.start(node);
@@ -481,12 +480,12 @@ fn restore(stage: &mut Stage, node: usize, backup: &Backup) {
 /// A26: n2 is restored again, n1 is down, and n3 lacks what both have acknowledged.
 #[test]
 fn a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_acknowledged() {
-    let (mut stage, [first, second, behind], backup) = restored_and_one_behind();
+    let (mut stage, [first, second, behind]) = restored_and_one_behind();
     let Fate::Written { revision } = stage.write() else {
         unreachable!("write() checks it");
     };
     stage.world.stop(first, Ending::Kill);
-    restore(&mut stage, second, &backup);
+    restore(&mut stage, second);
     stage.world.start(behind);
     for _ in 0..50 {
         stage.wait(100);
@@ -503,10 +502,10 @@ fn a26_a_member_that_is_restored_again_elects_no_leader_that_lacks_what_it_ackno
 /// A26: n2 and n3 are restored again while n1, which has everything, is down.
 #[test]
 pub(crate) fn a26_a_majority_that_is_restored_again_bootstraps_no_second_cluster() {
-    let (mut stage, [first, second, behind], backup) = restored_and_one_behind();
+    let (mut stage, [first, second, behind]) = restored_and_one_behind();
     stage.world.stop(first, Ending::Kill);
-    restore(&mut stage, second, &backup);
-    restore(&mut stage, behind, &backup);
+    restore(&mut stage, second);
+    restore(&mut stage, behind);
     for _ in 0..50 {
         stage.wait(100);
         assert_eq!(stage.world.leader(), None);

@@ -108,15 +108,15 @@ impl Logs {
     pub(crate) fn restored(&mut self, entries: &[Entry]) {
         let mut before = Term(0);
         for entry in entries {
-            let Known { hash, command, .. } = known(entry, before);
-            self.entries.insert(entry.id, known(entry, before));
+            let known = known(entry, before);
             self.committed.push(Committed {
                 id: entry.id,
-                hash,
+                hash: known.hash,
                 by: entry.id.term,
-                command,
+                command: known.command.clone(),
                 state: None,
             });
+            self.entries.insert(entry.id, known);
             before = entry.id.term;
         }
     }
