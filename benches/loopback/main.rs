@@ -43,6 +43,7 @@ use crate::processes::{Process, Usage};
 
 pub(crate) const KEYS: usize = 10_000;
 pub(crate) const VALUE: usize = 256;
+
 /// As the binary allocates.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
