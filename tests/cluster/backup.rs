@@ -13,6 +13,7 @@ use leasehold::client::{Client, GetOptions, PutOptions, SnapshotOptions, WatchOp
 use leasehold::kv;
 use leasehold::kv::Space;
 use leasehold::wire::state::{Chunks, StateDecoder, StatePart, StateSummary};
+use memchr::memmem;
 
 use crate::harness::{Cluster, Node, PATIENCE, eventually, run};
 use crate::warnings::says;
@@ -593,7 +594,7 @@ fn downloaded(node: &Node) -> Vec<u8> {
     let mut stream = begun(node);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    let ends = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let ends = memmem::find(&answer, b"\r\n\r\n");
     let body = answer.split_off(ends.expect("a whole head") + 4);
     let head = String::from_utf8(answer).unwrap();
     assert!(head.contains("application/octet-stream"), "{head}");
