@@ -110,18 +110,23 @@ pub(crate) async fn a_node_that_is_full() {
         },
     ));
     // Many more at a time than may wait.
-    for number in 0..64 {
-        tasks.spawn(repeat(
-            (client.clone(), stop.clone()),
-            10,
-            async move |client: &Client, _| {
+    tasks.spawn(repeat(
+        (client.clone(), stop.clone()),
+        50,
+        async |client: &Client, _| {
+            let mut together = JoinSet::new();
+            for number in 0..64 {
+                let client = client.clone();
                 let options = PutOptions::new().with_timeout(Duration::from_millis(200));
-                let _ = client
-                    .put(format!("many/{number}"), "", Some(options))
-                    .await;
-            },
-        ));
-    }
+                together.spawn(async move {
+                    let _ = client
+                        .put(format!("many/{number}"), "", Some(options))
+                        .await;
+                });
+            }
+            together.join_all().await;
+        },
+    ));
     // Whoever watches hardly listens.
     let watcher = Watcher::of(&cluster, &[]);
     let (filler, full) = (client.clone(), stop.clone());
