@@ -9,7 +9,7 @@ use leasehold::client::Client;
 
 use crate::chaos::tools::{Tools, left_out, let_go};
 use crate::chaos::wires::Wires;
-use crate::harness::{Cluster, eventually};
+use crate::harness::{Cluster, eventually, must};
 use crate::monitoring::clocks::Clocks;
 use crate::monitoring::live::{Stage, repeat, watch_over_what_is_wrong, who_gives_up};
 
@@ -27,6 +27,8 @@ const ENOUGH_SECONDS: f64 = 0.1;
 const REMAINING: &str = "leasehold_leader_lease_remaining_seconds ";
 const VALID: &str = "leasehold_leader_lease_valid ";
 const VIOLATIONS: &str = "leasehold_leader_lease_assumption_violations_total ";
+/// The mark of a member that has found a lease of its own wrong, in its data directory.
+const TRIPPED: &str = "leader-lease.tripped";
 const JUMPS: &str = "leasehold_clock_jump_total ";
 
 /// Nodes that call each other over wires of ours, and run.
@@ -108,11 +110,35 @@ pub(crate) async fn slow_wires_and_a_slow_disk() {
     stage.end();
 }
 
+/// Waits for a leader with a lease. A member that has found a lease of its own wrong has no other before the operator
+/// has done what deploy/runbook.md says: this does it, or all of them might be without one.
+fn leader_with_a_lease(cluster: &mut Cluster, clocks: &mut [Clocks]) -> usize {
+    eventually("a leader with a lease", || {
+        for (node, clocks) in cluster.nodes.iter_mut().zip(&mut *clocks) {
+            if node.data_dir.join(TRIPPED).exists() {
+                assert_eq!(node.stop(), 0);
+                let data_dir = node.data_dir.to_str().unwrap();
+                must(&[
+                    "leader-lease",
+                    "clear",
+                    "--data-dir",
+                    data_dir,
+                    "--yes-the-cause-is-gone",
+                ]);
+                node.start();
+                eventually("a node that is there again", || node.status());
+                *clocks = Clocks::of(node).expect("it was had before");
+            }
+        }
+        cluster.leader()
+    })
+}
+
 /// Cuts a leader off from the others and slows its clocks down while its lease still has long enough to go.
 /// Returns which node it is.
 fn cut_off_with_slow_clocks(cluster: &mut Cluster, clocks: &mut [Clocks], wires: &Wires) -> usize {
     loop {
-        let leader = cluster.wait_for_lease();
+        let leader = leader_with_a_lease(cluster, clocks);
         clocks[leader].run(&cluster.nodes[leader], SLOW_CLOCKS);
         for other in (0..3).filter(|other| *other != leader) {
             wires.change(leader, other, |weather| weather.is_cut = true);
