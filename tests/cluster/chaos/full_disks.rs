@@ -302,7 +302,16 @@ fn a_node_at_rest_outlives_a_disk_that_others_fill_and_empty() {
     });
     eprintln!("a full disk: {refused}");
     small.disk.free();
-    small.runtime.block_on(client.put("c", "v", None)).unwrap();
+    // Until it has looked again, it refuses, and says so.
+    eventually("a write that is taken", || {
+        match small.runtime.block_on(client.put("c", "v", None)) {
+            Ok(_) => Some(()),
+            Err(error) => {
+                assert!(is_no_space(&error), "{error}");
+                None
+            }
+        }
+    });
     let found = small.runtime.block_on(client.get("a", None)).unwrap();
     assert!(found.value().is_some());
     assert_eq!(small.process(), process);
