@@ -124,7 +124,7 @@ pub(crate) struct ReadLeases {
 }
 
 /// `read_lease.max_write_delay` if nothing is set.
-pub(crate) const MAX_WRITE_DELAY: Duration = Duration::from_millis(50);
+const MAX_WRITE_DELAY: Duration = Duration::from_millis(50);
 
 impl ReadLeases {
     /// As a cluster is by default: no member asks for one.
