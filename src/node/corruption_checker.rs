@@ -17,7 +17,7 @@ pub enum StateCheck {
     Undecided(LogIndex),
     /// At this entry a majority of the voters has a different state.
     Corrupt(LogIndex),
-    /// This entry is committed here, and the leader has another one in its place (A27).
+    /// The leader has another entry in this place, though this one is committed here or of the same term (A27).
     Diverged(LogIndex),
 }
 

@@ -96,7 +96,7 @@ pub enum Mark {
     Forgotten,
     /// The state differs from that of a majority, and is rebuilt at the next start.
     StateCorrupt,
-    /// A leader contradicts this committed entry: nothing of this member counts until an operator has decided
+    /// A leader contradicts this entry: nothing of this member counts until an operator has decided
     /// which history stays (A27).
     Diverged(LogIndex),
     /// The member comes from this bootstrap of its cluster (A25).

@@ -464,6 +464,8 @@ bugs! {
         ["raft::reminders::tests::what_a_later_leader_has_replaced_is_not_forgotten"]
     DivergenceIgnored "A27" "what contradicts a committed entry is refused and forgotten"
         ["raft::divergence::tests::what_contradicts_a_committed_entry_is_seen_in_the_first_append_and_nothing_is_cut"]
+    RepeatedTermTaken "A27" "an entry of the place and term of another one is taken for the same"
+        ["raft::divergence::tests::an_entry_of_the_same_place_and_term_says_the_same_committed_or_not"]
     DivergedCounts "A27" "a member whose log has diverged votes"
         ["raft::divergence::tests::a_member_that_diverged_takes_nothing_and_counts_for_nothing"]
     DivergenceForgotten "A27" "a restart forgets that the log has diverged"

@@ -1,18 +1,17 @@
 //! A log whose committed part the leader contradicts (A27).
 //!
 //! The log of a leader holds every committed entry, so a follower is never asked for another entry at or below
-//! its commit index. If it is, a member has forgotten what it acknowledged (an older copy of its data directory),
-//! and both histories have been acknowledged to clients. Which one is to stay only an operator can say. So this
-//! replica keeps what it has, and counts for no quorum.
-
-use std::iter;
+//! its commit index. And a term has one leader, which writes one entry to a place, so entries of one place and term
+//! say the same, committed or not. If either fails, a member has forgotten what it acknowledged (an older copy of its
+//! data directory), and both histories have been acknowledged to clients. Which one is to stay only an operator can
+//! say. So this replica keeps what it has, and counts for no quorum.
 
 use crate::raft::role::RoleState;
 use crate::raft::{Append, Consensus, Heard};
-use crate::types::LogIndex;
+use crate::types::{LogId, LogIndex};
 
 impl Consensus {
-    /// The first entry known to be committed here and to be another one in the log of a leader.
+    /// The first entry known to be another one in the log of a leader though it is committed here, or of the same term.
     pub fn diverged(&self) -> Option<LogIndex> {
         self.diverged
     }
@@ -23,8 +22,8 @@ impl Consensus {
         self.quarantine.is_none() && (self.diverged.is_none() || planted!(DivergedCounts))
     }
 
-    /// Whether `append`, of the present leader, contradicts what is committed here; then this replica takes
-    /// nothing of it, nor of any other.
+    /// Whether `append`, of the present leader, contradicts what this replica may not give up; then it takes nothing of
+    /// it, nor of any other.
     pub(super) fn diverges(&mut self, append: &Append) -> bool {
         if self.diverged.is_none() {
             self.diverged = self.contradiction(append);
@@ -41,31 +40,45 @@ impl Consensus {
         true
     }
 
-    /// The first entry at which `append` contradicts what is committed here.
+    /// The first entry at which `append` contradicts what is committed here, or an entry of the same term.
     fn contradiction(&self, append: &Append) -> Option<LogIndex> {
         planted!(DivergenceIgnored => return None);
         // From what a member was restored may be another history: it receives a whole state (A26).
         if self.quarantine.is_some() && self.holds_what_was_restored() {
             return None;
         }
-        let entries = append.entries.iter().map(|entry| entry.id);
-        iter::once(append.base)
-            .chain(entries)
-            .take_while(|id| id.index <= self.commit)
-            .find(|id| self.log.contradicts(*id))
-            .map(|id| id.index)
+        let is_committed_otherwise =
+            |id: LogId| id.index <= self.commit && self.log.contradicts(id);
+        let of_same_place_and_term = |id: LogId| {
+            let ours = self.log.entry(id.index);
+            ours.filter(|ours| ours.id == id && !planted!(RepeatedTermTaken))
+        };
+        let checksums = of_same_place_and_term(append.base).zip(append.base_checksum);
+        if is_committed_otherwise(append.base)
+            || checksums.is_some_and(|(ours, theirs)| ours.checksum() != theirs)
+        {
+            return Some(append.base.index);
+        }
+        let mut entries = append.entries.iter();
+        let first = entries.find(|theirs| {
+            is_committed_otherwise(theirs.id)
+                || of_same_place_and_term(theirs.id).is_some_and(|ours| ours != *theirs)
+        });
+        first.map(|entry| entry.id.index)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::raft::{
         Ballot, Configuration, Entry, Envelope, HardState, Heartbeat, Input, LogOrigin, Message,
         Output, Payload, PreVote, RestoredState, RoundId, Timing, UnsavedState,
     };
     use crate::time::Instant;
-    use crate::types::{LogId, NodeId, Term};
+    use crate::types::{NodeId, Term};
 
     const NOW: Instant = Instant::from_nanos(60_000_000_000);
 
@@ -141,6 +154,7 @@ mod tests {
         Message::Append(Append {
             heartbeat: heartbeat(),
             base,
+            base_checksum: Some(0),
             entries: entries.iter().copied().map(entry).collect(),
         })
     }
@@ -177,6 +191,46 @@ mod tests {
                 assert_eq!(node.log.between(LogIndex(0), LogIndex(9)), log);
                 assert!(written.iter().all(|unsaved| unsaved.entries.is_empty()));
             }
+        }
+    }
+
+    /// The follower holds a `Noop` in each place.
+    #[test]
+    fn an_entry_of_the_same_place_and_term_says_the_same_committed_or_not() {
+        let other = |id| Entry {
+            payload: Payload::Command(Bytes::from_static(b"other")),
+            ..entry(id)
+        };
+        for (base, entries, found) in [
+            (entry(id(4, 1)), vec![other(id(5, 1))], None),
+            (other(id(4, 1)), vec![], Some(4)),
+            (other(id(2, 1)), vec![], Some(2)),
+            (
+                entry(id(2, 1)),
+                vec![entry(id(3, 1)), other(id(4, 1))],
+                Some(4),
+            ),
+            (entry(id(1, 1)), vec![other(id(2, 1))], Some(2)),
+            // What is replaced was another leader's.
+            (entry(id(3, 1)), vec![other(id(4, 2))], None),
+            (other(id(4, 2)), vec![], None),
+        ] {
+            let mut append = Append {
+                heartbeat: heartbeat(),
+                base: base.id,
+                base_checksum: Some(base.checksum()),
+                entries,
+            };
+            let mut node = follower(0, None);
+            hears(&mut node, 2, Message::Append(append.clone()));
+            assert_eq!(node.diverged(), found.map(LogIndex), "{append:?}");
+
+            // A leader whose log begins after the base cannot say what that is.
+            append.base_checksum = None;
+            let mut node = follower(0, None);
+            hears(&mut node, 2, Message::Append(append.clone()));
+            let found = found.filter(|_| !append.entries.is_empty());
+            assert_eq!(node.diverged(), found.map(LogIndex), "{append:?}");
         }
     }
 

@@ -33,6 +33,21 @@ pub enum Payload {
     Configuration(Box<Configuration>),
 }
 
+impl Entry {
+    /// Tells this entry from another one of its place and term, which there can be only if members have forgotten what
+    /// they acknowledged (A27): a CRC-32 of what it says. Not for use against an enemy.
+    pub fn checksum(&self) -> u32 {
+        match &self.payload {
+            Payload::Noop => 0,
+            Payload::Command(bytes) => crc32fast::hash(bytes),
+            Payload::Configuration(configuration) => {
+                let bytes = postcard::to_stdvec(configuration);
+                crc32fast::hash(&bytes.expect("a configuration has a form of bytes"))
+            }
+        }
+    }
+}
+
 impl Hash for Payload {
     /// Of a command, only its length and its beginning: a hash need not read a megabyte.
     fn hash<H: Hasher>(&self, state: &mut H) {

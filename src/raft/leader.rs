@@ -11,7 +11,7 @@ use crate::raft::read_lease::Grants;
 use crate::raft::reads::{Reader, Reads};
 use crate::raft::role::{Follower, Leader, RoleState, Transfer};
 use crate::raft::{
-    Append, AppendReply, Confirmation, Consensus, Envelope, Fresh, Heard, Heartbeat,
+    Append, AppendReply, Confirmation, Consensus, Entry, Envelope, Fresh, Heard, Heartbeat,
     HeartbeatReply, Invalidation, Message, Output, Payload, ProposalError, ReadIndex,
     ReadIndexReply, ReadMode, ReadPermit, ReadRefusal, Rejoin, RejoinReply, RoundId, TimeoutNow,
     Verdict,
@@ -694,6 +694,7 @@ fn next_append(log: &Log, progress: &mut Progress, heartbeat: Heartbeat) -> Opti
     Some(Append {
         heartbeat,
         base: LogId::new(base, term),
+        base_checksum: log.entry(base).map(Entry::checksum),
         entries,
     })
 }

@@ -21,7 +21,7 @@ use crate::types::{LogId, LogIndex, NodeId, Term};
 pub const APPEND_WEIGHT_MAX: usize = 16_384;
 
 // What the bounds were chosen for.
-const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 144);
+const _: () = assert!(size_of::<Entry>() <= 128 && size_of::<Envelope>() <= 160);
 
 /// A message with its sender, receiver and the sender's term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -276,6 +276,8 @@ pub struct Append {
     pub heartbeat: Heartbeat,
     /// The entry just before the first one here: the receiver must hold it.
     pub base: LogId,
+    /// The [checksum](Entry::checksum) of that entry; none if the leader's log begins after it.
+    pub base_checksum: Option<u32>,
     /// Contiguous entries; none in a probe. Their weight is at most [`APPEND_WEIGHT_MAX`].
     #[serde(deserialize_with = "bounded::<APPEND_WEIGHT_MAX, _, _>")]
     pub entries: Vec<Entry>,

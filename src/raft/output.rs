@@ -76,8 +76,8 @@ pub struct RestoredState {
     /// The member was restored from a backup whose hash this is, the log begins after that, and it
     /// has not shown since that it takes part in the bootstrap of its cluster (A26).
     pub restored_from: Option<u128>,
-    /// An entry that is committed here and was another one in a leader's log: nothing of this replica counts
-    /// until an operator has decided which of them stays (A27).
+    /// An entry that was another one in a leader's log though it is committed here, or of the same term: nothing of this
+    /// replica counts until an operator has decided which of them stays (A27).
     pub diverged: Option<LogIndex>,
     /// The tripwire has gone off and no operator has cleared it: no leased reads (P37).
     pub lease_tripped: bool,

@@ -139,6 +139,7 @@ mod tests {
                         fresh: None,
                     },
                     base: id(3, 1),
+                    base_checksum: None,
                     entries: vec![Entry {
                         id: id(4, 2),
                         payload: Payload::Noop,

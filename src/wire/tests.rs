@@ -560,6 +560,7 @@ fn append(count: usize, payload: impl Fn() -> Payload) -> Message {
             fresh: None,
         },
         base: LogId::default(),
+        base_checksum: None,
         entries: entries.collect(),
     })
 }

@@ -290,6 +290,7 @@ fn raft() -> Raft {
             says(Message::Append(Append {
                 heartbeat: heartbeat(),
                 base: LogId::new(LogIndex(2), Term(1)),
+                base_checksum: Some(7),
                 entries: entries.collect(),
             })),
             says(Message::Appended(AppendReply {

@@ -240,6 +240,7 @@ impl Peers {
         Append {
             heartbeat,
             base,
+            base_checksum: draw.bool().then(|| draw.number(&[0]) as u32),
             entries,
         }
     }

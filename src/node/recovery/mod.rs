@@ -71,7 +71,7 @@ pub struct Disk {
     pub bootstrap: Bootstrap,
     /// There is a mark that something acknowledged may have been forgotten.
     pub unproven: Option<UnprovenReason>,
-    /// There is a mark that a leader contradicts this committed entry (A27).
+    /// There is a mark that a leader contradicts this entry (A27).
     pub diverged: Option<LogIndex>,
     /// There is a mark that an assumption about clocks failed on this node (P37).
     pub lease_tripped: bool,

@@ -122,6 +122,7 @@ fn a_damaged_log_is_not_taken_for_committed_because_something_was_applied() {
     let append = Append {
         heartbeat,
         base: entry(1, 1).id,
+        base_checksum: None,
         entries: vec![entry(2, 2)],
     };
     hears(&mut node, Message::Append(append));

@@ -622,6 +622,7 @@ fn random_envelope(rng: &mut fastrand::Rng, node: &Consensus) -> Envelope {
             Message::Append(Append {
                 heartbeat,
                 base,
+                base_checksum: None,
                 entries: entries.collect(),
             })
         }

@@ -662,6 +662,7 @@ fn forged(world: &mut World, from: u64, to: u64, words: &[&str]) -> Message {
             Message::Append(Append {
                 heartbeat,
                 base: id(field("base", "0@0")),
+                base_checksum: None,
                 entries: entries
                     .map(|entry| match entry.split_once(':') {
                         None => (entry, Payload::Noop),

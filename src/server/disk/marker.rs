@@ -29,7 +29,7 @@ pub(crate) enum Marker {
     Removed,
     /// In the data directory: an assumption about clocks failed on this node (P37).
     LeaseTripped,
-    /// In the data directory: a leader contradicts this committed entry (A27).
+    /// In the data directory: a leader contradicts this entry (A27).
     Diverged,
     /// In the data directory: the state was found to be damaged while the node ran, and how.
     StateDamaged,

@@ -571,6 +571,7 @@ mod tests {
         let append = crate::raft::Append {
             heartbeat,
             base: LogId::default(),
+            base_checksum: None,
             entries: vec![first],
         };
         mailbox.send(Mail::Input(Input::Message(Envelope {

@@ -60,6 +60,7 @@ fn append(from: &str, to: &str, round: u64, bytes: usize) -> Envelope {
         message: Message::Append(Append {
             heartbeat: beat(round),
             base: LogId::default(),
+            base_checksum: None,
             entries: vec![Entry {
                 id: LogId::new(LogIndex(1), Term(1)),
                 payload: Payload::Command(Bytes::from(vec![b'x'; bytes])),

@@ -66,7 +66,7 @@ impl Integrity {
                  compared with the others; start the nodes that are down"
             )),
             DIVERGED => Some(format!(
-                "ALARM CORRUPT: entry {index} is committed on this node, and the leader has another one in its \
+                "ALARM CORRUPT: entry {index} was acknowledged by this node, and the leader has another one in its \
                  place: a member was started on an older copy of its data directory, so there are two \
                  histories, and both were acknowledged to clients. This node serves no requests and counts for \
                  no quorum. It keeps what it has, which the others may lack: stop it and read that with \

@@ -366,6 +366,13 @@ pub(super) const CASES: &[Case] = &[
         ),
     },
     Case {
+        bugs: &[RepeatedTermTaken],
+        by: By::Schedule(
+            "a27_a_term_that_an_older_copy_repeats_is_seen_by_what_its_entries_say",
+            wiped::a27_a_term_that_an_older_copy_repeats_is_seen_by_what_its_entries_say,
+        ),
+    },
+    Case {
         bugs: &[DivergedCounts],
         by: By::Schedule(
             "a27_a_member_whose_log_has_diverged_serves_nothing_and_keeps_it",

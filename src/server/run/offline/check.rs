@@ -109,7 +109,7 @@ impl StoppedNode {
             ),
             (
                 Marker::Diverged,
-                "the leader has another entry in the place of one that is committed here: two histories were \
+                "the leader has another entry in the place of one that was acknowledged here: two histories were \
                  acknowledged to clients, and this member keeps its own and counts for no quorum; read it with \
                  `leasehold offline dump-kv` and `dump-log`, or start a cluster from it with `leasehold offline \
                  force-new-cluster`; to give it up, move the data directory away and start the member on an \
