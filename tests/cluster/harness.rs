@@ -391,6 +391,23 @@ impl Node {
         }
     }
 
+    /// Where it notes that it has found a leader lease of its own wrong (P37).
+    pub(crate) fn tripped_mark(&self) -> PathBuf {
+        self.data_dir.join("leader-lease.tripped")
+    }
+
+    /// Says, as an operator who need not be asked, that the cause of that is gone. The node is stopped.
+    pub(crate) fn clear_leader_lease(&self) {
+        let data_dir = self.data_dir.to_str().expect("it is UTF-8");
+        must(&[
+            "leader-lease",
+            "clear",
+            "--data-dir",
+            data_dir,
+            "--yes-the-cause-is-gone",
+        ]);
+    }
+
     /// What the process wrote, for messages.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

@@ -480,7 +480,7 @@ fn offline_documents(cluster: &mut Cluster, node: usize, seen: &mut Vec<Seen>) {
         ),
     ] {
         if what == "leader-lease clear" {
-            fs::write(node.data_dir.join("leader-lease.tripped"), "").unwrap();
+            fs::write(node.tripped_mark(), "").unwrap();
         }
         let (_, documents, said) = run(&[&words[..], &["-o", "json"]].concat());
         assert!(!documents.is_empty(), "{what}: {said}");

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::harness::{Cluster, eventually, leasehold_command, must, run, write_secret};
+use crate::harness::{Cluster, eventually, leasehold_command, run, write_secret};
 
 /// The doctor's findings with `flags`, and its exit code.
 fn doctor(flags: &[&str]) -> (i32, Vec<Value>) {
@@ -224,7 +224,7 @@ fn p37_a_tripped_leader_lease_is_cleared_by_an_operator_who_says_so() {
     let mut cluster = Cluster::start(1);
     cluster.wait_for_lease();
     let data_dir = cluster.nodes[0].data_dir.clone();
-    let mark = data_dir.join("leader-lease.tripped");
+    let mark = cluster.nodes[0].tripped_mark();
     let (done, said) = clear(&data_dir, "clear\n");
     assert!(!done && said.contains("in use by another"), "{said}");
 
@@ -250,14 +250,7 @@ fn p37_a_tripped_leader_lease_is_cleared_by_an_operator_who_says_so() {
     let (done, said) = clear(&data_dir, "clear\n");
     assert!(done && !mark.exists(), "{said}");
     fs::write(&mark, "").unwrap();
-    let data_dir = data_dir.to_str().unwrap();
-    must(&[
-        "leader-lease",
-        "clear",
-        "--data-dir",
-        data_dir,
-        "--yes-the-cause-is-gone",
-    ]);
+    cluster.nodes[0].clear_leader_lease();
     assert!(!mark.exists(), "without being asked");
     cluster.nodes[0].start();
     cluster.wait_for_lease();

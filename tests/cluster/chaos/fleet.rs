@@ -24,8 +24,6 @@ use crate::monitoring::clocks::Clocks;
 const DISK_GRACE: Duration = Duration::from_secs(20);
 /// Logs are cut so often that who was away for a while is sent the whole state.
 const CUTS: &str = "[raft]\nsnapshot_entries = 2000\nsnapshot_catchup_entries = 200\n";
-/// What a node's folder holds once the node has seen that a lease of its own did not keep what it says.
-const TRIPPED: &str = "leader-lease.tripped";
 /// Lines of a node's log that are shown when something is wrong.
 const TAIL: usize = 40;
 /// The size of a node's disk.
@@ -676,7 +674,7 @@ impl Fleet {
     /// Which nodes have found a lease of their own wrong. Clocks are never more wrong than they may be here.
     pub(crate) fn tripped(&self) -> Vec<String> {
         let nodes = self.cluster.nodes.iter();
-        let tripped = nodes.filter(|node| node.data_dir.join(TRIPPED).exists());
+        let tripped = nodes.filter(|node| node.tripped_mark().exists());
         let told = tripped.map(|node| format!("{} has found a lease of its own wrong", node.name));
         told.collect()
     }

@@ -9,7 +9,7 @@ use leasehold::client::Client;
 
 use crate::chaos::tools::{Tools, left_out, let_go};
 use crate::chaos::wires::Wires;
-use crate::harness::{Cluster, eventually, must};
+use crate::harness::{Cluster, eventually};
 use crate::monitoring::clocks::Clocks;
 use crate::monitoring::live::{Stage, repeat, watch_over_what_is_wrong, who_gives_up};
 
@@ -27,8 +27,6 @@ const ENOUGH_SECONDS: f64 = 0.1;
 const REMAINING: &str = "leasehold_leader_lease_remaining_seconds ";
 const VALID: &str = "leasehold_leader_lease_valid ";
 const VIOLATIONS: &str = "leasehold_leader_lease_assumption_violations_total ";
-/// The mark of a member that has found a lease of its own wrong, in its data directory.
-const TRIPPED: &str = "leader-lease.tripped";
 const JUMPS: &str = "leasehold_clock_jump_total ";
 
 /// Nodes that call each other over wires of ours, and run.
@@ -115,16 +113,9 @@ pub(crate) async fn slow_wires_and_a_slow_disk() {
 fn leader_with_a_lease(cluster: &mut Cluster, clocks: &mut [Clocks]) -> usize {
     eventually("a leader with a lease", || {
         for (node, clocks) in cluster.nodes.iter_mut().zip(&mut *clocks) {
-            if node.data_dir.join(TRIPPED).exists() {
+            if node.tripped_mark().exists() {
                 assert_eq!(node.stop(), 0);
-                let data_dir = node.data_dir.to_str().unwrap();
-                must(&[
-                    "leader-lease",
-                    "clear",
-                    "--data-dir",
-                    data_dir,
-                    "--yes-the-cause-is-gone",
-                ]);
+                node.clear_leader_lease();
                 node.start();
                 eventually("a node that is there again", || node.status());
                 *clocks = Clocks::of(node).expect("it was had before");
