@@ -183,6 +183,20 @@ fn what_a_cluster_holds_is_shown_and_never_run() {
     check_accessibility(&browser, "locks");
     browser.go(&world.page(0, "leases"));
     browser.sees("2 leases");
+    browser.run(
+        "const row = document.querySelector('.list .row'); \
+         window.lists = () => performance.getEntriesByType('resource').filter(each => each.name.includes('leases')).length; \
+         window.before = { row, drawn: row.innerHTML, lists: lists() };",
+    );
+    browser.wait(
+        "the leases are read and drawn anew",
+        "lists() > before.lists + 1 && document.querySelector('.list .row').innerHTML !== before.drawn",
+    );
+    let stays = browser.run("return before.row.isConnected");
+    assert_eq!(
+        stays, true,
+        "a row is another element each time it is drawn"
+    );
     browser.click("[data-place='1']");
     browser.sees("locks/nightly/");
     check_accessibility(&browser, "leases");

@@ -27,7 +27,7 @@ export function leases(main, { signal }) {
   let picked = null;
   const left = lease => (lease.is_revoking || lease.remaining_ms === null ? 0 : Math.max(0, lease.remaining_ms - (performance.now() - read)));
   const isAtRisk = lease => left(lease) < lease.granted_ttl_ms / 3;
-  const rows = new Rows({ label: 'Leases, those that end soonest first', height: 34, row: lease => {
+  const rows = new Rows({ label: 'Leases, those that end soonest first', height: 34, name: lease => lease.id, row: lease => {
     const fill = el('div', { class: 'fill' });
     fill.style.transform = `scaleX(${Math.min(1, left(lease) / lease.granted_ttl_ms)})`;
     return el('div', { class: lease.id === picked ? 'chosen' : '' }, el('div', { class: 'lease' },

@@ -93,10 +93,22 @@ export function problem(error, what) {
   return error.message;
 }
 
-// A list of any length, of which only those rows exist that can be seen.
+// The old element with the attributes and the content of the new one; the new one if there is no old one.
+function drawnAnew(old, row) {
+  if (!old) return row;
+  for (const name of old.getAttributeNames()) if (!row.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of row.attributes) if (name !== 'style' && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  // As an attribute the policy of this page would forbid it.
+  old.style.cssText = row.style.cssText;
+  old.replaceChildren(...row.childNodes);
+  return old;
+}
+
+// A list of any length, of which only those rows exist that can be seen. A row stays the same element as long as it shows
+// the same item, by its name: what was found or pressed is then still that row when it has been drawn again.
 export class Rows {
-  constructor({ label, height = 28, role = 'listbox', row, chosen, key, more }) {
-    Object.assign(this, { height, row, more, chosen, key, items: [], at: 0, id: `r${Math.random().toString(36).slice(2)}`, itemRole: role === 'tree' ? 'treeitem' : 'option' });
+  constructor({ label, height = 28, role = 'listbox', row, name = item => item, chosen, key, more }) {
+    Object.assign(this, { height, row, name, more, chosen, key, items: [], shown: new Map(), at: 0, id: `r${Math.random().toString(36).slice(2)}`, itemRole: role === 'tree' ? 'treeitem' : 'option' });
     this.space = el('div', { role: 'none' });
     this.node = el('div', { class: 'list', role, tabindex: 0, 'aria-label': label,
       onscroll: () => this.draw(), onkeydown: event => this.typed(event),
@@ -123,7 +135,7 @@ export class Rows {
     this.space.style.height = `${items.length * height}px`;
     const first = Math.max(0, Math.floor(this.node.scrollTop / height) - 4);
     const last = Math.min(items.length, Math.ceil((this.node.scrollTop + this.node.clientHeight) / height) + 4);
-    const rows = [];
+    const shown = new Map();
     for (let place = first; place < last; place++) {
       const row = this.row(items[place], place);
       row.classList.add('row');
@@ -136,9 +148,12 @@ export class Rows {
       row.setAttribute('aria-setsize', items.length);
       row.style.height = `${height}px`;
       row.style.transform = `translateY(${place * height}px)`;
-      rows.push(row);
+      const name = this.name(items[place]);
+      shown.set(name, drawnAnew(this.shown.get(name), row));
     }
-    this.space.replaceChildren(...rows);
+    this.shown = shown;
+    const rows = [...shown.values()];
+    if (rows.length !== this.space.children.length || rows.some((row, place) => row !== this.space.children[place])) this.space.replaceChildren(...rows);
     if (this.at >= first && this.at < last) this.node.setAttribute('aria-activedescendant', `${this.id}-${this.at}`);
     else this.node.removeAttribute('aria-activedescendant');
     if (last >= items.length - 40) this.more?.(last);
