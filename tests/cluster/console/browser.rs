@@ -170,11 +170,19 @@ impl Browser {
 
     /// Clicks what `css` finds, as a user would: it must be in view and not covered.
     pub(crate) fn click(&self, css: &str) {
-        eventually(&format!("{css} can be clicked"), || {
-            let element = self.element(css);
-            let path = format!("/session/{}/element/{element}/click", self.session);
-            self.attempt("POST", &path, &json!({})).ok()
-        });
+        let mut refused = String::new();
+        let clicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(&format!("{css} can be clicked"), || {
+                let element = self.element(css);
+                let path = format!("/session/{}/element/{element}/click", self.session);
+                let clicked = self.attempt("POST", &path, &json!({}));
+                clicked.map_err(|why| refused = why).ok()
+            })
+        }));
+        if let Err(panic) = clicked {
+            eprintln!("the browser says: {refused}");
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Clicks the button with this text.
