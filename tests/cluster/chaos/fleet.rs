@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::chaos::partitions::Net;
 use crate::chaos::schedule::{Event, Fault, ReadLeases, Whom};
 use crate::chaos::tools::{Disk, Tools, clean_up_after, left_out, let_go};
@@ -115,6 +117,18 @@ pub(crate) struct Fleet {
     violations: Vec<String>,
     /// All that were ever started.
     processes: Vec<u32>,
+    _turn: SemaphorePermit<'static>,
+}
+
+/// Fleets that run at a time. The clients of one use more than a processor: more of them would only keep each other,
+/// and all other tests, waiting.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Waits until there are fewer.
+fn turn() -> SemaphorePermit<'static> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let turn = runtime.unwrap().block_on(TURNS.acquire());
+    turn.expect("nothing closes it")
 }
 
 impl Fleet {
@@ -125,6 +139,7 @@ impl Fleet {
 
     /// The same with read leases.
     pub(crate) fn start_with(nodes: usize, seed: u64, read_leases: &ReadLeases) -> Self {
+        let turn = turn();
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(nodes);
         let mut members = Vec::new();
@@ -149,11 +164,12 @@ impl Fleet {
         write_configs(&cluster, read_leases);
         wires.take_over(&cluster.nodes);
         let network = (wires, None);
-        Self::begin_with((cluster, members), network, tools, seed, read_leases)
+        Self::begin_with((turn, cluster, members), network, tools, seed, read_leases)
     }
 
     /// The same with each node in a network namespace of `net`, and no wires but those that it has.
     pub(crate) fn start_apart(net: Net, seed: u64, read_leases: &ReadLeases) -> Self {
+        let turn = turn();
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(net.nodes());
         for (number, node) in cluster.nodes.iter_mut().enumerate() {
@@ -180,11 +196,11 @@ impl Fleet {
         }
         let wires = Wires::lay(&[], seed);
         let network = (wires, Some(net));
-        Self::begin_with((cluster, members), network, tools, seed, read_leases)
+        Self::begin_with((turn, cluster, members), network, tools, seed, read_leases)
     }
 
     fn begin_with(
-        (cluster, members): (Cluster, Vec<Member>),
+        (turn, cluster, members): (SemaphorePermit<'static>, Cluster, Vec<Member>),
         (wires, net): (Wires, Option<Net>),
         tools: Tools,
         seed: u64,
@@ -202,6 +218,7 @@ impl Fleet {
             random: fastrand::Rng::with_seed(seed),
             violations: Vec::new(),
             processes: Vec::new(),
+            _turn: turn,
         }
         .begun()
     }
