@@ -37,7 +37,7 @@ install_kills := env("INSTALL_KILLS", "40")
 
 # Whole replicas by the thousand seeds, with faults of every kind.
 sim:
-    SIM_SEEDS={{ sim_seeds }} SIM_FIRST_SEED={{ sim_first_seed }} cargo test --locked --profile dist --no-default-features --test sim seeds -- --nocapture
+    SIM_SEEDS={{ sim_seeds }} SIM_FIRST_SEED={{ sim_first_seed }} cargo test --locked --profile dist --no-default-features --features jemalloc --test sim seeds -- --nocapture
 
 # One seed: a trace to read. `just replay 0x1f3a`
 replay SEED:
