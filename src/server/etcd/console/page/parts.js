@@ -93,9 +93,10 @@ export function problem(error, what) {
   return error.message;
 }
 
-// The old element with the attributes and the content of the new one; the new one if there is no old one.
+// The old element with the attributes and the content of the new one; the new one if there is no old one, and if it
+// flashes: an animation begins with its element, and a change after a change has to be seen.
 function drawnAnew(old, row) {
-  if (!old) return row;
+  if (!old || row.classList.contains('flash')) return row;
   for (const name of old.getAttributeNames()) if (!row.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of row.attributes) if (name !== 'style' && old.getAttribute(name) !== value) old.setAttribute(name, value);
   // As an attribute the policy of this page would forbid it.
