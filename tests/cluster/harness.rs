@@ -224,15 +224,21 @@ pub(crate) fn forge_entry(state: &Path, key: &str) {
 /// Waits until `probe` gives something, asking again after 20 ms, and less often the longer it takes: to ask costs
 /// the machine something, too.
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    eventually_told(what, || probe().ok_or_else(String::new))
+}
+
+/// The same; if nothing comes of it, the last reason is told.
+pub(crate) fn eventually_told<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let started = Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {
-        if let Some(found) = probe() {
-            return found;
-        }
+        let why = match probe() {
+            Ok(found) => return found,
+            Err(why) => why,
+        };
         assert!(
             started.elapsed() < PATIENCE,
-            "waited {PATIENCE:?} for: {what}"
+            "waited {PATIENCE:?} for: {what} {why}"
         );
         std::thread::sleep(pause);
         pause = (pause * 5 / 4).min(Duration::from_millis(60));

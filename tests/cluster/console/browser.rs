@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::etcd::http::Connection;
-use crate::harness::{PATIENCE, eventually, free_port, left_out};
+use crate::harness::{PATIENCE, eventually, eventually_told, free_port, left_out};
 
 /// What marks an element in answers.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -170,19 +170,11 @@ impl Browser {
 
     /// Clicks what `css` finds, as a user would: it must be in view and not covered.
     pub(crate) fn click(&self, css: &str) {
-        let mut refused = String::new();
-        let clicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(&format!("{css} can be clicked"), || {
-                let element = self.element(css);
-                let path = format!("/session/{}/element/{element}/click", self.session);
-                let clicked = self.attempt("POST", &path, &json!({}));
-                clicked.map_err(|why| refused = why).ok()
-            })
-        }));
-        if let Err(panic) = clicked {
-            eprintln!("the browser says: {refused}");
-            std::panic::resume_unwind(panic);
-        }
+        eventually_told(&format!("{css} can be clicked"), || {
+            let element = self.element(css);
+            let path = format!("/session/{}/element/{element}/click", self.session);
+            self.attempt("POST", &path, &json!({}))
+        });
     }
 
     /// Clicks the button with this text.
