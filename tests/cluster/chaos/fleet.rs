@@ -139,7 +139,6 @@ impl Fleet {
 
     /// The same with read leases.
     pub(crate) fn start_with(nodes: usize, seed: u64, read_leases: &ReadLeases) -> Self {
-        let turn = turn();
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(nodes);
         let mut members = Vec::new();
@@ -164,12 +163,11 @@ impl Fleet {
         write_configs(&cluster, read_leases);
         wires.take_over(&cluster.nodes);
         let network = (wires, None);
-        Self::begin_with((turn, cluster, members), network, tools, seed, read_leases)
+        Self::begin_with((cluster, members), network, tools, seed, read_leases)
     }
 
     /// The same with each node in a network namespace of `net`, and no wires but those that it has.
     pub(crate) fn start_apart(net: Net, seed: u64, read_leases: &ReadLeases) -> Self {
-        let turn = turn();
         let tools = Tools::find();
         let mut cluster = Cluster::prepare(net.nodes());
         for (number, node) in cluster.nodes.iter_mut().enumerate() {
@@ -196,11 +194,11 @@ impl Fleet {
         }
         let wires = Wires::lay(&[], seed);
         let network = (wires, Some(net));
-        Self::begin_with((turn, cluster, members), network, tools, seed, read_leases)
+        Self::begin_with((cluster, members), network, tools, seed, read_leases)
     }
 
     fn begin_with(
-        (turn, cluster, members): (SemaphorePermit<'static>, Cluster, Vec<Member>),
+        (cluster, members): (Cluster, Vec<Member>),
         (wires, net): (Wires, Option<Net>),
         tools: Tools,
         seed: u64,
@@ -218,7 +216,7 @@ impl Fleet {
             random: fastrand::Rng::with_seed(seed),
             violations: Vec::new(),
             processes: Vec::new(),
-            _turn: turn,
+            _turn: turn(),
         }
         .begun()
     }
