@@ -73,7 +73,7 @@ use options::{Options, Profile};
 /// How many seeds are run unless the environment says so: among so many, everything happens that can.
 const SEEDS: u64 = 300;
 
-/// A run is a million small pieces: the system's allocator takes a fifth of its time.
+/// A run is a million small pieces, and takes a fifth longer with the system's allocator.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
