@@ -252,9 +252,9 @@ impl Pool {
             return;
         }
         drop(entries);
-        match self.endpoint.rebind() {
-            Ok(()) => tracing::debug!(address, "repeated timeouts; rebound to another local port"),
-            Err(error) => tracing::debug!(%error, "cannot rebind to another local port"),
+        match self.endpoint.change_port() {
+            Ok(()) => tracing::debug!(address, "repeated timeouts; connecting from another port"),
+            Err(error) => tracing::debug!(%error, "cannot open another local port"),
         }
     }
 

@@ -119,7 +119,7 @@ const UNPROVEN_PART: usize = 2;
 /// Networks whose rate is tracked at one time; beyond that every peer must validate its address.
 const NETWORKS_MAX: usize = 4096;
 
-/// A bound UDP socket. Cheap to clone; all clones are one endpoint.
+/// Connections from and to this process at a bound UDP socket. Cheap to clone; all clones are one endpoint.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
@@ -127,7 +127,10 @@ pub struct Endpoint {
 
 #[derive(Debug)]
 struct Shared {
-    quic: quinn::Endpoint,
+    /// The socket of new connections.
+    quic: ArcSwap<quinn::Endpoint>,
+    /// Sockets before it, as long as connections use them.
+    former: Mutex<Vec<quinn::Endpoint>>,
     call: ArcSwap<quinn::ClientConfig>,
     /// The server configuration, if the endpoint accepts connections.
     answer: Mutex<Option<quinn::ServerConfig>>,
@@ -217,16 +220,11 @@ impl Endpoint {
         stats: Arc<TransportStats>,
     ) -> Result<Self, OpenError> {
         let call = client_config(tls, port).map_err(OpenError::Tls)?;
-        let quic = quinn::Endpoint::new(
-            endpoint_config(tls, server.is_some()),
-            server.clone(),
-            socket,
-            Arc::new(quinn::TokioRuntime),
-        )
-        .map_err(OpenError::Io)?;
+        let quic = quic_on(socket, tls, server.clone()).map_err(OpenError::Io)?;
         Ok(Self {
             shared: Arc::new(Shared {
-                quic,
+                quic: ArcSwap::from_pointee(quic),
+                former: Mutex::default(),
                 call: ArcSwap::from_pointee(call),
                 answer: Mutex::new(server),
                 tls: ArcSwap::from_pointee(tls.clone()),
@@ -252,7 +250,7 @@ impl Endpoint {
     /// # Errors
     /// The operating system does not report it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.shared.quic.local_addr()
+        self.shared.quic.load().local_addr()
     }
 
     /// The endpoint's counters.
@@ -268,12 +266,14 @@ impl Endpoint {
     /// Safe.
     pub async fn accept(&self) -> Option<IncomingConnection> {
         let shared = &self.shared;
+        // A server keeps its socket.
+        let quic = shared.quic.load_full();
         loop {
-            let incoming = shared.quic.accept().await?;
+            let incoming = quic.accept().await?;
             let address = incoming.remote_address();
             let pending = shared.handshakes.load(Ordering::Relaxed);
             let full = pending >= shared.admission.handshakes_max
-                || shared.quic.open_connections() >= shared.admission.connections_max;
+                || quic.open_connections() >= shared.admission.connections_max;
             if full {
                 shared.ignore(incoming);
                 continue;
@@ -390,8 +390,8 @@ impl Endpoint {
 
     async fn try_connect(&self, address: SocketAddr) -> Result<Connection, ConnectError> {
         let shared = &self.shared;
-        let connecting = shared
-            .quic
+        let quic = shared.quic.load_full();
+        let connecting = quic
             .connect_with(
                 quinn::ClientConfig::clone(&shared.call.load()),
                 address,
@@ -447,7 +447,7 @@ impl Endpoint {
         if let Some(config) = &mut *answer {
             // Only the certificates change: the token key, for one, stays valid.
             config.crypto = server_crypto(tls, shared.port).map_err(BindError::Tls)?;
-            shared.quic.set_server_config(Some(config.clone()));
+            shared.quic.load().set_server_config(Some(config.clone()));
         }
         shared.call.store(Arc::new(call));
         shared.tls.store(Arc::new(tls.clone()));
@@ -492,21 +492,36 @@ impl Endpoint {
         live.map(Connection::round_trip).collect()
     }
 
-    /// Moves to a new local port, for when a middlebox has dropped its state for the old one.
-    /// Connections survive where the other side allows migration.
+    /// Makes new connections from another local port, for when a middlebox may have dropped its state for this one.
+    /// Connections that exist keep their port.
+    ///
+    /// They are not moved along, although QUIC could: quinn 0.11 ends the process with a panic if it is told to move a
+    /// connection just as that receives a stateless reset, and the others work where they are.
     ///
     /// # Errors
     /// No socket can be opened; the old one is kept.
-    pub fn rebind(&self) -> io::Result<()> {
+    pub fn change_port(&self) -> io::Result<()> {
+        let shared = &self.shared;
         let (_, socket) = client_socket().map_err(io::Error::other)?;
-        self.shared.quic.rebind(socket)
+        let quic = quic_on(socket, &shared.tls.load(), None)?;
+        let mut former = shared.former.lock();
+        former.retain(|quic| quic.open_connections() > 0);
+        former.push(quinn::Endpoint::clone(&shared.quic.swap(Arc::new(quic))));
+        Ok(())
+    }
+
+    /// Moves to another local port with all connections, as if a middlebox had done it.
+    #[cfg(test)]
+    pub(crate) fn rebind(&self) -> io::Result<()> {
+        let (_, socket) = client_socket().map_err(io::Error::other)?;
+        self.shared.quic.load().rebind(socket)
     }
 
     /// Closes every connection with this code and accepts no more.
     pub fn close(&self, code: CloseCode) {
-        self.shared
-            .quic
-            .close(quinn::VarInt::from_u32(code as u32), b"");
+        for quic in self.shared.sockets() {
+            quic.close(quinn::VarInt::from_u32(code as u32), b"");
+        }
     }
 
     /// Waits until the other sides have been notified of [`Endpoint::close`], as far as possible.
@@ -514,7 +529,9 @@ impl Endpoint {
     /// # Cancel safety
     /// Safe.
     pub async fn wait_idle(&self) {
-        self.shared.quic.wait_idle().await;
+        for quic in self.shared.sockets() {
+            quic.wait_idle().await;
+        }
     }
 
     fn is_frequent(&self, address: IpAddr) -> bool {
@@ -528,7 +545,24 @@ impl Endpoint {
     }
 }
 
+/// QUIC on this socket, with a server's settings if it is to accept connections.
+fn quic_on(
+    socket: std::net::UdpSocket,
+    tls: &Tls,
+    server: Option<quinn::ServerConfig>,
+) -> io::Result<quinn::Endpoint> {
+    let config = endpoint_config(tls, server.is_some());
+    quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
+}
+
 impl Shared {
+    /// The sockets in use, the former ones first.
+    fn sockets(&self) -> Vec<quinn::Endpoint> {
+        let former = self.former.lock();
+        let current = quinn::Endpoint::clone(&self.quic.load());
+        former.iter().cloned().chain([current]).collect()
+    }
+
     /// Sends no answer at all: an answer to a forged address would hit another machine.
     fn ignore(&self, incoming: quinn::Incoming) {
         self.stats.count_ignored();
