@@ -270,7 +270,7 @@ fn another_store_that_is_not_there_is_not_connected() {
 fn the_death_of_a_leader_is_measured_while_leases_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
-    let line = "lease-expiry --leases 50 --ttl 4s --connections 2 --keep 1s --kills 1 --data-dir";
+    let line = "lease-expiry --leases 50 --ttl 20s --connections 2 --keep 1s --kills 1 --data-dir";
     let report = document(&line.split(' ').chain([data]).collect::<Vec<_>>());
     let run = &report["runs"][0];
     for (what, expected) in [("leases", 50), ("ended", 50), ("early", 0), ("lost", 0)] {
