@@ -213,7 +213,9 @@ impl Channel {
         headers: &[(&str, &str)],
     ) -> Result<A, (i32, String)> {
         let body = framed(&question.encode_to_vec());
-        let ended = self.call(path, body, headers).await.unwrap();
+        let call = self.call(path, body, headers);
+        let ended = tokio::time::timeout(PATIENCE, call).await;
+        let ended = ended.expect("an answer").unwrap();
         match ended.status() {
             (0, _) => Ok(ended.message()),
             status => Err(status),

@@ -119,6 +119,7 @@ impl Members {
     /// Removes the learner that a program may have left, which only one of the two may have taken.
     async fn clear(&mut self) -> Result<(), Ended> {
         self.remove_learners().await?;
+        self.settle().await?;
         // etcd takes none in its first seconds.
         let began = std::time::Instant::now();
         loop {
