@@ -5,6 +5,18 @@ use serde_json::json;
 use crate::console::browser::Browser;
 use crate::console::world::{World, wire};
 
+/// No key is read until `answered` is put back.
+const FAILING_READS: &str = "window.answered = window.fetch;
+    window.fetch = (path, how) => path === '/v3/kv/range'
+        ? Promise.reject(new TypeError('Failed to fetch')) : answered(path, how);";
+
+/// Each transaction is answered, and the answer does not arrive.
+const LOST_ANSWERS: &str = "window.fetch = async (path, how) => {
+        const answer = await answered(path, how);
+        if (path === '/v3/kv/txn') throw new TypeError('Failed to fetch');
+        return answer;
+    };";
+
 #[test]
 fn what_changed_meanwhile_is_never_overwritten_unseen() {
     let Some(browser) = Browser::open("edits in the console") else {
@@ -48,9 +60,26 @@ fn what_changed_meanwhile_is_never_overwritten_unseen() {
     // An edit that nobody comes before.
     browser.press("Edit");
     browser.fill("#editor textarea", "{\"limit\": 3}");
+    // Whatever becomes of the next readings, it is told that it was saved.
+    browser.run(FAILING_READS);
     browser.press("Save");
+    browser.sees("The node does not answer.");
     browser.sees("Saved.");
     assert_eq!(world.value("app/config/limit").unwrap(), "{\"limit\": 3}");
+    browser.run("window.fetch = answered;");
+    browser.wait(
+        "the key is read again",
+        "!document.body.innerText.includes('does not answer')",
+    );
+    // A write whose answer is lost may have been made.
+    browser.press("Edit");
+    browser.fill("#editor textarea", "{\"limit\": 3.5}");
+    browser.run(LOST_ANSWERS);
+    browser.press("Save");
+    browser.sees("it is not known whether it did this");
+    browser.run("window.fetch = answered;");
+    assert_eq!(world.value("app/config/limit").unwrap(), "{\"limit\": 3.5}");
+    browser.press("Cancel");
     // One that loses a race.
     browser.press("Edit");
     browser.fill("#editor textarea", "{\"limit\": 4}");

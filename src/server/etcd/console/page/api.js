@@ -10,6 +10,8 @@ export class Refused extends Error {
     this.code = code;
     this.http = http;
   }
+  // It may have done what it was asked for all the same.
+  get isUnanswered() { return this.http === 0; }
   // Whether logging in would help.
   get wantsLogin() { return this.code === 16 || /user name is empty|invalid auth token/.test(this.message); }
   get isDenied() { return this.code === 7; }
@@ -38,7 +40,7 @@ async function send(path, options) {
     return await fetch(path, { ...options, headers: head(), credentials: 'omit', cache: 'no-store' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Refused('The node does not answer. It is asked again by and by.', 14, 0);
+    throw new Refused('The node does not answer.', 14, 0);
   }
 }
 

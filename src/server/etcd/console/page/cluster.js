@@ -113,6 +113,6 @@ async function handOver(member, said) {
   try {
     await post(`/v3/leasehold/move-leader?target=${member.id}`);
     said.replaceChildren(notice(`${from} has handed leadership to ${member.name} in ${span(performance.now() - began)}.`, 'done'));
-  } catch (error) { said.replaceChildren(notice(problem(error, 'hand leadership over (only root may)'))); }
+  } catch (error) { said.replaceChildren(notice(problem(error, 'hand leadership over (only root may)', true))); }
   setTimeout(() => { said.dataset.kind = ''; }, 8000);
 }

@@ -123,7 +123,7 @@ export function keys(main, { signal, rest }) {
       const done = await post('/v3/kv/txn', { compare: [{ key: toWire(key), target: 'CREATE', result: 'EQUAL', create_revision: '0' }], success: [{ request_put: { key: toWire(key), value: toWire(toBytes(given.value)) } }] });
       if (!done.succeeded) said.replaceChildren(notice('That key exists already: choose it in the tree to change it.'));
       select(key);
-    } catch (error) { said.replaceChildren(notice(problem(error, 'write this key'))); }
+    } catch (error) { said.replaceChildren(notice(problem(error, 'write this key', true))); }
   }
 
   // A change: the row flashes, and appears or goes where its folder is open.

@@ -72,7 +72,7 @@ export function leases(main, { signal }) {
       try {
         await post('/v3/lease/revoke', { ID: lease.id });
         panel.replaceChildren(notice('Revoked.', 'done'));
-      } catch (error) { answer.replaceChildren(notice(problem(error, 'revoke this lease'))); }
+      } catch (error) { answer.replaceChildren(notice(problem(error, 'revoke this lease', true))); }
     }
   }
   refresh();

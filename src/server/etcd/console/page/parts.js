@@ -86,8 +86,10 @@ export function ask(title, text, action, kind = 'main', fields = []) {
 
 export const notice = (text, kind = 'error') => el('p', { class: `notice ${kind}`, role: kind === 'error' ? 'alert' : 'status' }, text);
 
-// Says what kept a view from showing something, and what to do.
-export function problem(error, what) {
+// Says what kept a view from showing something, and what to do. After a change (`isChange`) it is not always known
+// whether it was made.
+export function problem(error, what, isChange) {
+  if (isChange && error.isUnanswered) return 'The node did not answer, so it is not known whether it did this. Look before you ask for it again.';
   if (error.isDenied) return `You may not ${what}. A role of yours needs the permission for it; an administrator gives it with \`leasehold role grant-permission\`.`;
   if (error.wantsLogin) return 'Access is controlled here: log in to go on.';
   return error.message;

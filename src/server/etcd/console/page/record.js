@@ -39,7 +39,12 @@ export function recordPanel(into, key, signal) {
       current = range.kvs ? record(range.kvs[0]) : null;
       missing.replaceChildren(...(current ? [] : [notice(`${NOTHING} Its history is below.`, 'warn')]));
       draw();
-    } catch (error) { if (!signal.aborted) said.replaceChildren(notice(problem(error, 'read this key'))); }
+    } catch (error) {
+      if (signal.aborted) return;
+      // Beside what was said of a change, which is true all the same.
+      missing.replaceChildren(notice(problem(error, 'read this key')));
+      if (error.isUnanswered) load.again ||= setTimeout(() => { load.again = 0; if (!signal.aborted) load(); }, 1000);
+    }
   }
 
   function change(_, start) {
@@ -77,7 +82,7 @@ export function recordPanel(into, key, signal) {
         lines.length ? el('details', { open: true }, el('summary', {}, 'What would change with yours'), el('pre', { class: 'value mono' }, lines)) : '',
         current && mine !== undefined ? button('Edit again from mine', event => { event.target.parentNode.replaceChildren(); change(event, mine); }) : '');
       return false;
-    } catch (error) { said.replaceChildren(notice(problem(error, 'write this key'))); return false; }
+    } catch (error) { said.replaceChildren(notice(problem(error, 'write this key', true))); return false; }
   }
   async function erase() {
     const seen = current;
