@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::records::{NamedRecord, Role, User};
 use super::*;
 use crate::api::fixtures::every_request;
 use crate::api::{
@@ -10,6 +11,7 @@ use crate::api::{
     ROOT, RangeRequest, Request, RequestKind, ResponseBody, Secret, SessionCall, TxnOp, TxnRequest,
 };
 use crate::kv;
+use crate::kv::hash::HashedStore;
 use crate::kv::{Command, LeaseGrant, MemStore, Operation, Space, Span, View};
 use crate::types::{LogId, LogIndex, SessionId, Term};
 
@@ -145,6 +147,70 @@ fn is_open(request: &Request) -> bool {
         Request::Auth(AuthRequest::Authenticate { .. } | AuthRequest::UseToken { .. })
             | Request::ForwardToLeader { .. }
     )
+}
+
+#[test]
+fn there_are_so_many_users_roles_and_permissions_and_one_more_is_refused() {
+    let mut machine = Machine::guarded();
+    let mut store = HashedStore::begin(&mut machine.store).unwrap();
+    let others = (0..10_000 - 5).map(|n| (format!("user-{n}"), User::default()));
+    others.for_each(|(name, user)| user.write(&mut store, &name).unwrap());
+    let others = (0..1_000 - 4).map(|n| (format!("role-{n}"), Role::default()));
+    others.for_each(|(name, role)| role.write(&mut store, &name).unwrap());
+    let anna = User {
+        roles: (0..99).map(|n| format!("role-{n}")).collect(),
+        ..User::read(&store, "anna").unwrap().unwrap()
+    };
+    anna.write(&mut store, "anna").unwrap();
+    let readers = Role {
+        permissions: (0..999).map(|n| to_read(&format!("key-{n}"))).collect(),
+    };
+    readers.write(&mut store, "readers").unwrap();
+    store.finish();
+
+    let add_user = |name: &str| AuthRequest::UserAdd {
+        name: name.into(),
+        password: Password::None,
+    };
+    let add_role = |name: &str| AuthRequest::RoleAdd { name: name.into() };
+    let grant_role = |role: &str| AuthRequest::UserGrantRole {
+        name: "anna".into(),
+        role: role.into(),
+    };
+    let permit = |key: &str| AuthRequest::RoleGrantPermission {
+        name: "readers".into(),
+        permission: to_read(key),
+    };
+    for (last, one_more, limit) in [
+        (add_user("last"), add_user("more"), "there are 10000 users"),
+        (add_role("last"), add_role("more"), "there are 1000 roles"),
+        (
+            grant_role("last"),
+            grant_role("empty"),
+            "there are 100 roles",
+        ),
+        (permit("last"), permit("more"), "there are 1000 permissions"),
+    ] {
+        machine.auth_ok(last.clone());
+        let refused = machine.auth(ROOT, one_more).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::InvalidArgument, "{limit}");
+        assert!(refused.detail.starts_with(limit), "{}", refused.detail);
+        // What is there already is no more.
+        if !matches!(
+            last,
+            AuthRequest::UserAdd { .. } | AuthRequest::RoleAdd { .. }
+        ) {
+            machine.auth_ok(last);
+        }
+    }
+}
+
+fn to_read(key: &str) -> Permission {
+    Permission {
+        kind: PermissionKind::Read,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        range: KeyRange::Single,
+    }
 }
 
 #[test]
