@@ -89,10 +89,10 @@ try-deb DEB:
     deploy/package/try {{ DEB }}
 
 # What the SDK offers, held to tests/pins/public-api.txt, so that a diff shows what a change adds, alters or takes away;
-# `UPDATE_PINS=1 just api` writes it. Then, once there is a release, whether its number may change as little as it does.
-# Needs cargo-public-api and cargo-semver-checks.
-api:
-    tests/api
+# `UPDATE_PINS=1 just api` writes it. Then, once there is a release or a revision is given, whether the number may change
+# as little as it does. Needs cargo-public-api and cargo-semver-checks.
+api *SINCE:
+    tests/api {{ SINCE }}
 
 # The SDK is checked for systems that are not this one. Nothing is linked, so no C compiler for them is needed: what
 # would compile C for them writes empty files instead.
