@@ -129,7 +129,7 @@ pub struct Endpoint {
 struct Shared {
     /// The socket of new connections.
     quic: ArcSwap<quinn::Endpoint>,
-    /// Sockets before it, as long as connections use them.
+    /// Sockets before it. Those that no connection uses any more go with the next change.
     former: Mutex<Vec<quinn::Endpoint>>,
     call: ArcSwap<quinn::ClientConfig>,
     /// The server configuration, if the endpoint accepts connections.
