@@ -330,7 +330,6 @@ async fn an_idle_watch_leaves_a_node_that_stands_still() {
             continue;
         }
         cluster.nodes[follower].pause();
-        let paused = Instant::now();
         let cause = loop {
             match next(&mut watcher).await {
                 WatchEvent::Resumed { cause, .. } => break cause,
@@ -338,13 +337,13 @@ async fn an_idle_watch_leaves_a_node_that_stands_still() {
                 other => panic!("{other:?}"),
             }
         };
-        let took = paused.elapsed();
         cluster.nodes[follower].resume();
-        // And not after ten seconds, because the connection was idle. A slow machine gets another try.
-        if cause.detail.contains("stopped answering") && took <= Duration::from_secs(1) {
+        // And not: after ten seconds, that the connection was idle. A client that stands still itself finds that too,
+        // and tries again.
+        if cause.detail.contains("stopped answering") {
             break watcher;
         }
-        assert!(began.elapsed() < PATIENCE, "after {took:?}: {cause}");
+        assert!(began.elapsed() < PATIENCE, "{cause}");
     };
     let writer = cluster.client_at(&[leader, third]).await;
     writer.put("w", "1", None).await.unwrap();

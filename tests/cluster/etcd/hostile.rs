@@ -33,6 +33,11 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const GROWTH_MAX: f64 = (192 << 20) as f64;
 /// The code of *too many requests*.
 const BUSY: i32 = 8;
+/// A value that a node needs some of its memory for while it arrives.
+const LARGE: usize = 64 << 10;
+/// How many of them an honest client writes, however long the attack lasts: a node keeps what is written, and that
+/// is no growth by the attack.
+const LARGE_MAX: u32 = 256;
 
 fn resident(cluster: &EtcdCluster) -> f64 {
     tokio::task::block_in_place(|| cluster.cluster.nodes[0].metric("process_resident_memory_bytes"))
@@ -57,7 +62,8 @@ impl Honest {
             let channel = Channel::open(port).await;
             let mut turns = 0;
             while !until.load(Ordering::Relaxed) {
-                match turn(&channel).await {
+                let size = if turns < LARGE_MAX { LARGE } else { 1 };
+                match turn(&channel, size).await {
                     Err((BUSY, _)) if repeats => {}
                     served => turns += served.map(|()| 1).unwrap(),
                 }
@@ -75,10 +81,9 @@ impl Honest {
     }
 }
 
-/// A write, and a read of it.
-async fn turn(channel: &Channel) -> Result<(), (i32, String)> {
-    // More than goes without memory of the node.
-    let value = Bytes::from(vec![b'x'; 64 << 10]);
+/// A write of so many bytes, and a read of it.
+async fn turn(channel: &Channel, size: usize) -> Result<(), (i32, String)> {
+    let value = Bytes::from(vec![b'x'; size]);
     let put = PutRequest {
         key: Bytes::from_static(b"honest"),
         value: value.clone(),
