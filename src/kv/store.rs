@@ -116,17 +116,19 @@ impl Span {
 
     /// `from` and everything after it.
     pub fn from_key(from: Bytes) -> Self {
-        Self { from, until: None }
+        Self::new(from, None)
     }
 
     /// `[from, until)`; empty if `until` does not sort after `from`.
     pub fn between(from: Bytes, until: Bytes) -> Self {
+        Self::new(from, Some(until))
+    }
+
+    /// The same, without an end if there is no `until`.
+    pub fn new(from: Bytes, until: Option<Bytes>) -> Self {
         // Ordered maps panic when a range ends before it starts, so no such span exists.
-        let until = until.max(from.clone());
-        Self {
-            from,
-            until: Some(until),
-        }
+        let until = until.map(|until| until.max(from.clone()));
+        Self { from, until }
     }
 
     /// The first key that may belong to it.

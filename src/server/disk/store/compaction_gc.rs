@@ -1,10 +1,11 @@
 //! Removes compacted history from the disk, concurrently with the state thread.
 //!
 //! [`kv::compact_step`] selects the records; here each step deletes them in one atomic batch. A second
-//! writer is safe because the two never write the same record: a step touches only events and history
+//! writer is safe because the two never change the same record: a step touches only events and history
 //! obsolete at the compact revision, and its own progress in [`Space::Local`]; apply adds events and history
 //! above that revision and reads none below it. A step goes by the compaction that the database has, which may
 //! be behind the one that is applied, and takes turns with the hand-overs of what is ahead of the database.
+//! Events share records there (`event_packs.rs`), but a hand-over adds none to a record that is there.
 //!
 //! Deletion does not free disk space: an LSM engine writes a tombstone, and drops both when it merges
 //! tables. It merges in proportion to writes, so deleted records would stay until as much again was

@@ -12,7 +12,7 @@ use fjall::{Database, Keyspace, PersistMode};
 
 use super::error::StoreError;
 use super::marks::Directory;
-use super::{HashReport, StateStore, StoreOptions, boundary, marks, open_database};
+use super::{HashReport, StateStore, StoreOptions, boundary, marks, open_database, tables};
 use crate::front::Batch;
 use crate::kv::{LoadRefusal, LoadedPart, Progress, Space};
 use crate::wire::state::{StateDecoder, StateFault, StateHeader, StatePart, StateSummary};
@@ -140,14 +140,17 @@ impl Import {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
-        let mut batch = self.database.batch();
-        for (space, key, record) in self.batch.drain(..) {
-            batch.insert(&self.spaces[space.slot()], key, record);
-        }
         self.batch_bytes = 0;
-        batch
-            .commit()
-            .map_err(|error| StoreError::from_fjall("writing a received state", error))
+        let batch = std::mem::take(&mut self.batch);
+        let changes = batch
+            .iter()
+            .map(|(space, key, record)| (*space, key, Some(record)));
+        tables::commit(
+            &self.database,
+            &self.spaces,
+            "writing a received state",
+            changes,
+        )
     }
 }
 

@@ -24,12 +24,14 @@
 //! Every error is fatal: it poisons the store, which then answers every call with that error.
 //!
 //! On disk, under the given directory: `format` (the version that wrote it), `lock` (held while open),
-//! `clean` (present after a clean stop; identifies the state), `db` (fjall's files).
+//! `clean` (present after a clean stop; identifies the state), `db` (fjall's files). In the database each record has
+//! a place of its own, but for events (`event_packs.rs`).
 
 mod boundary;
 mod compaction_gc;
 mod counts;
 mod error;
+mod event_packs;
 mod export;
 mod hand_over;
 mod import;

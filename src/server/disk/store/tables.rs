@@ -9,16 +9,18 @@ use std::thread;
 use bytes::Bytes;
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 
+use crate::api::successor;
 use crate::front::Database;
-use crate::kv::{LastChange, Pair, Space, Span};
+use crate::kv::{Changes, LastChange, Pair, Space, Span};
 use crate::server::threads::give_way;
 use crate::sync::{Mutex, MutexGuard};
 
 use super::counts::KeyCount;
 use super::error::{Failure, StoreError};
+use super::event_packs::EventChange;
 use super::marks::Directory;
 use super::options::StoreOptions;
-use super::{boundary, marks};
+use super::{boundary, event_packs, marks};
 
 /// The database, shared by the state thread and readers behind the front.
 pub struct Tables {
@@ -86,16 +88,7 @@ impl Tables {
         what: &'static str,
         changes: impl Iterator<Item = LastChange<'a>>,
     ) -> Result<(), StoreError> {
-        let mut batch = self.database.batch();
-        for (space, key, record) in changes {
-            let keyspace = self.space(space);
-            match record {
-                Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
-                None => batch.remove(keyspace, key.clone()),
-            }
-        }
-        let committed = batch.commit();
-        committed.map_err(|error| StoreError::from_fjall(what, error))
+        commit(&self.database, &self.spaces, what, changes)
     }
 
     pub(super) fn check_poison(&self) -> Result<(), StoreError> {
@@ -114,6 +107,63 @@ impl Tables {
         }
         result
     }
+}
+
+/// Writes `changes` to a database with these `spaces`, all or none. For one thread at a time.
+pub(super) fn commit<'a>(
+    database: &fjall::Database,
+    spaces: &[Keyspace],
+    what: &'static str,
+    changes: impl Iterator<Item = LastChange<'a>>,
+) -> Result<(), StoreError> {
+    let mut batch = database.batch();
+    let mut events = Vec::new();
+    for (space, key, record) in changes {
+        let keyspace = &spaces[space.slot()];
+        match record {
+            record if space == Space::Events => events.push((key, record)),
+            Some(record) => batch.insert(keyspace, key.clone(), record.clone()),
+            None => batch.remove(keyspace, key.clone()),
+        }
+    }
+    let keyspace = &spaces[Space::Events.slot()];
+    for (key, pack) in repacked(&database.snapshot(), keyspace, &events)? {
+        match pack {
+            Some(pack) => batch.insert(keyspace, key, pack),
+            None => batch.remove(keyspace, key),
+        }
+    }
+    let committed = batch.commit();
+    committed.map_err(|error| StoreError::from_fjall(what, error))
+}
+
+/// What becomes of the packs in `keyspace`; see [`event_packs`].
+fn repacked(
+    at: &fjall::Snapshot,
+    keyspace: &Keyspace,
+    changes: &[EventChange<'_>],
+) -> Result<Changes, StoreError> {
+    let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else {
+        return Ok(Changes::new());
+    };
+    let from = pack_of(at, keyspace, first)?;
+    let stored = at.range::<&[u8], _>(keyspace, from.as_ref()..=last.as_ref());
+    let stored = stored.map(read_pair).collect::<Result<_, _>>();
+    Ok(event_packs::repacked(stored.map_err(unread)?, changes)?)
+}
+
+/// The key of the last pack that begins at or before `event`; `event` itself if there is none.
+fn pack_of(at: &fjall::Snapshot, keyspace: &Keyspace, event: &Bytes) -> Result<Bytes, StoreError> {
+    let earlier = event_packs::earliest(event)..=event.as_ref();
+    match at.range::<&[u8], _>(keyspace, earlier).next_back() {
+        Some(pack) => Ok(pack.key().map_err(unread)?.into()),
+        None => Ok(event.clone()),
+    }
+}
+
+fn read_pair(guard: fjall::Guard) -> fjall::Result<Pair> {
+    let (key, record) = guard.into_inner()?;
+    Ok((key.into(), record.into()))
 }
 
 fn unread(error: fjall::Error) -> StoreError {
@@ -156,6 +206,11 @@ impl Database for Tables {
         space: Space,
         key: &[u8],
     ) -> Result<Option<Bytes>, StoreError> {
+        if space == Space::Events {
+            let event = Span::between(Bytes::copy_from_slice(key), successor(key));
+            let mut found = self.range(at, space, &event);
+            return Ok(found.next().transpose()?.map(|(_, record)| record));
+        }
         let read = at.snapshot.get(self.space(space), key);
         let read = read.map(|record| record.map(Bytes::from));
         self.poison_on_error(read.map_err(unread))
@@ -167,12 +222,25 @@ impl Database for Tables {
         space: Space,
         span: &Span,
     ) -> impl Iterator<Item = Result<Pair, StoreError>> + use<'a> {
-        at.snapshot
-            .range::<&[u8], _>(self.space(space), span.bounds())
-            .map(|guard| match guard.into_inner() {
-                Ok((key, record)) => Ok((key.into(), record.into())),
-                Err(error) => self.poison_on_error(Err(unread(error))),
-            })
+        let keyspace = self.space(space);
+        let mut stored = span.clone();
+        let mut failure = None;
+        if space == Space::Events {
+            match pack_of(&at.snapshot, keyspace, span.from()) {
+                Ok(pack) => stored = Span::new(pack, span.until().cloned()),
+                Err(error) => failure = Some(Err(error)),
+            }
+        }
+        let records = at.snapshot.range::<&[u8], _>(keyspace, stored.bounds());
+        let records = records.map(|pair| read_pair(pair).map_err(unread));
+        let (packs, records) = match space {
+            Space::Events => (Some(event_packs::unpacked(records, span.clone())), None),
+            _ => (None, Some(records)),
+        };
+        let records = records.into_iter().flatten();
+        let found = records.chain(packs.into_iter().flatten());
+        let found = failure.into_iter().chain(found);
+        found.map(|pair| self.poison_on_error(pair))
     }
 
     fn write<'c>(&self, changes: impl Iterator<Item = LastChange<'c>>) -> Result<(), StoreError> {

@@ -143,3 +143,37 @@ fn looks_during_hand_overs_are_of_one_moment() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn the_events_of_a_hand_over_share_records_of_the_database_and_each_is_found() {
+    let directory = directory();
+    let mut store = open(directory.path());
+    let puts: Vec<Entry> = (1..=1000)
+        .map(|index| put(index, format!("key{}", index % 7).as_bytes(), b"v"))
+        .collect();
+    store.apply_batch(&puts[..900]).unwrap();
+    // Of one that gives the database a change or two, the events stand alone.
+    for entry in &puts[900..] {
+        store.apply_batch(std::slice::from_ref(entry)).unwrap();
+    }
+    let events = &store.tables().spaces[Space::Events.slot()];
+    let records = events.iter().count();
+    assert!(records < 900 / 50 + 100, "{records} records");
+    let mut memory = MemStore::new();
+    for (id, command) in &puts {
+        kv::apply(&mut memory, *id, command.as_deref()).unwrap();
+    }
+    let snapshot = store.reader().snapshot().unwrap();
+    let all: Vec<Pair> = memory
+        .range(Space::Events, &Span::all())
+        .map(Result::unwrap)
+        .collect();
+    for (number, (key, record)) in all.iter().enumerate() {
+        let found = snapshot.get(Space::Events, key).unwrap();
+        assert_eq!(found.as_ref(), Some(record));
+        let rest = Span::from_key(key.clone());
+        let rest = snapshot.range(Space::Events, &rest);
+        let rest: Vec<Pair> = rest.take(3).map(Result::unwrap).collect();
+        assert_eq!(rest, all[number..all.len().min(number + 3)]);
+    }
+}
